@@ -327,7 +327,7 @@ class Pipeline:
         return result, decision
 
     def _over(self, scope: Scope, request: Request) -> "Pipeline":
-        """Return a pipeline with only the sources that hold something in the scope or that the request names."""
+        """Return a pipeline with only the sources that have documents in the scope or that the request names."""
         offered = sources.offered(self.sources, scope, request.sources or ())
         if offered.keys() == self.sources.keys():
             return self
@@ -384,7 +384,7 @@ class Pipeline:
 
 
 def _raise_fault(found: SearchResults) -> None:
-    """Raise the first `BadRequest` of the searches if all ended with one and the intent has no inferred conditions."""
+    """Raise the first `BadRequest` of the searches, if every search ended with one and no condition was inferred."""
     refused = [answer.error for answer in found.answers if isinstance(answer.error, BadRequest)]
     if found.planned.intent.by == "caller" and refused and len(refused) == len(found.answers):
         raise refused[0]

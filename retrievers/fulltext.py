@@ -1,7 +1,8 @@
 """Full-text retrieval: BM25 as the inner product of two sparse vectors.
 
-The index on lexemes finds candidates by the question's rarest terms, adding terms until enough passages contain one of
-them (`_rarest`). The candidates are ranked by BM25 over all terms of the question. Quoted text must occur literally.
+An index on lexemes finds the candidate passages: those with one of the question's rarest terms, of which `_rarest`
+takes as many as give enough candidates. The candidates are ranked by BM25 over all terms of the question. Quoted text
+must occur literally.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,7 +41,7 @@ question is about nothing else ("show me prop-0042"), otherwise `_ABOVE`.
 """
 
 Counts = Mapping[int, Mapping[str, int]]
-"""Number of passages that contain a term, by collection number and term."""
+"""{collection number: {term: number of passages that contain the term}}."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,8 @@ def _rarest(weighted: Mapping[str, float], total: Mapping[str, int], fewest: int
     A share of 70 % scores 640 and 1,270 passages, but changes the hundredth hit and with it the fused scores.
 
     Args:
-        weighted: weights by term, rarest first.
-        total: number of passages that contain each term.
+        weighted: term to weight, rarest term first.
+        total: term to the number of passages that contain it.
         fewest: number of passages that suffice for terms with 80 % of the weight.
     """
     chosen: list[str] = []
@@ -135,7 +136,10 @@ def _rarest(weighted: Mapping[str, float], total: Mapping[str, int], fewest: int
 
 
 def _any_of(terms: Iterable[str], counts: Counts) -> str:
-    """Return a tsquery for passages that contain at least one of the terms."""
+    """Return a tsquery for passages that contain at least one of the terms: `'7:loan' | '7:fee'`.
+
+    7 is the number of a collection. Terms that a collection does not contain are left out for it.
+    """
     chosen = list(terms)
     return " | ".join(_lexeme(number, term) for number, known in counts.items() for term in chosen if term in known)
 

@@ -140,7 +140,7 @@ class Local:
 
     @property
     def failed(self) -> tuple[RejectedItem, ...]:
-        """Files and records that could not be read at the last attempt. They are not searched."""
+        """Files and records that could not be read at the last attempt, and so are not searched."""
         return tuple(self._corpus.failed) if self._corpus else ()
 
     async def collection(self, *, fresh: bool = False) -> Collection:
@@ -165,12 +165,12 @@ class Local:
         return self._corpus.firsts(wanted, datetime.now(UTC)) if self._corpus is not None else []
 
     async def scope(self, tenant: str = PLATFORM) -> Scope:
-        """Return a scope with only these documents, for use without the service. Waits until they are read."""
+        """Return a scope with only these documents, for use without the service. Waits until the documents are read."""
         await self.ready(vectors=False)
         return Scope(tenant, (), (await self.collection(),))
 
     async def ready(self, *, vectors: bool = True) -> None:
-        """Wait until all documents are read and, with `vectors`, embedded. Raises like `search`."""
+        """Wait until all documents are read and, if `vectors`, embedded. Raises Unavailable if that fails."""
         await _wait_for(self._refreshing, None)
         self._look_after = float("-inf")
         self._refresh()
@@ -187,8 +187,8 @@ class Local:
 
         Raises:
             BadRequest: the scope does not contain these documents.
-            Unavailable: the documents cannot be read, have not been read yet, or have vectors of another length than
-                the question.
+            Unavailable: the documents cannot be read or have not been read yet, or their vectors have another length
+                than the vector of the question.
         """
         _check_scope(query.scope, self._card.name)
         self._refresh()
@@ -311,7 +311,11 @@ class Local:
 
 
 async def _wait_for(task: asyncio.Task[None] | None, timeout_s: float | None) -> None:
-    """Wait for a task shared by several callers. Cancelling the caller does not cancel the task."""
+    """Wait for a task that several callers share, at most `timeout_s`; cancelling a caller does not cancel the task.
+
+    Raises:
+        Exception: whatever the task has raised. A late or cancelled task raises nothing.
+    """
     if task is None:
         return
     await asyncio.wait({task}, timeout=timeout_s)

@@ -40,7 +40,7 @@ def names() -> tuple[str, ...]:
 
 
 def build(name: str, resources: Resources) -> Retriever | None:
-    """Build the retriever of this name. None if the settings do not configure it.
+    """Build the retriever with this name. Return None if the settings do not configure it.
 
     Raises:
         BadRequest: there is no such retriever, or its settings are invalid. The message names the setting.

@@ -45,7 +45,7 @@ _PLACES = """
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """The SQL source, see `Retriever`."""
+    """A retriever that calculates over the metadata of documents with SQL, and returns the result table as hits."""
 
     database: Database
     views: Views
@@ -56,9 +56,9 @@ class Sql:
         return CARD
 
     async def search(self, query: Query) -> list[Hit]:
-        """Return one hit per document if the table lists document ids, else one hit for the table as a whole.
+        """Return one hit per document if the result table lists document ids, else one hit for the whole table.
 
-        The first hit has the table. The result is empty if the query has neither an aggregate nor a statement.
+        The first hit contains the table. The result is empty if the query has neither an aggregate nor a statement.
 
         Raises:
             BadRequest: the statement is refused; the message says why.
@@ -86,11 +86,11 @@ class Sql:
         return await sql_run.run(self.database, query.scope, view, statement)
 
     async def columns(self, scope: Scope) -> Mapping[str, str]:
-        """Return the view's columns, name to type, for a model that writes statements."""
+        """Return column name to type of the view `documents`, for a model that writes statements."""
         return (await self.views.of(scope)).columns
 
     async def describe(self, scope: Scope) -> str:
-        """Describe the view's columns for a model that writes statements."""
+        """Describe the columns of the view `documents` for a model that writes statements."""
         return describe_columns(await self.views.of(scope))
 
     async def _listed(self, query: Query, table: ResultTable) -> list[Hit]:
@@ -125,7 +125,7 @@ def _accepted(statement: str, view: View) -> str:
 
 
 def _calculated(scope: Scope, table: ResultTable) -> Hit:
-    """Return a hit for a table. It can be cited, but is not a stored document."""
+    """Return a hit whose chunk has the table as text, so that it can be cited; no such document is stored."""
     count = sum(one.documents for one in scope.collections)
     names = ", ".join(dict.fromkeys(one.name for one in scope.collections))
     digest = hashlib.sha256(repr((table.sql, table.rows)).encode(errors="replace")).hexdigest()[:12]

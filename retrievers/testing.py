@@ -25,7 +25,7 @@ class HashEmbedder:
         name: the embedder name that collections store.
 
     Attributes:
-        embedded: every passage that was embedded, in order, for tests that count them.
+        embedded: the text of every passage embedded so far, in order.
     """
 
     def __init__(self, dimension: int = 64, name: str = "hash") -> None:
@@ -73,7 +73,7 @@ class HashEmbedder:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Turn garbage collection off in the block: late in a test run, a collection takes longer than the timed code."""
+    """Turn garbage collection off in the block, since one collection can take longer than the code that is timed."""
     gc.disable()
     try:
         yield
@@ -82,7 +82,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def processor_s(work: Callable[[], object]) -> float:
-    """Return the processor time that this thread needs to call `work`, in seconds: the minimum of three calls."""
+    """Call `work` three times; return the shortest processor time of a call in this thread, in seconds."""
     took = []
     with without_garbage_collection():
         for _ in range(3):

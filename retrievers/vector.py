@@ -1,8 +1,8 @@
 """Vector retrieval: return the passages whose vectors are nearest to the question's vector.
 
-Up to `MOST_SCORED` passages (twice as many under a filter) are all scored. Of more, an index returns the approximately
-nearest, unless scoring all is cheaper. If the index returns fewer than requested, all are scored. The SQL function
-`signalbox.nearest` decides this.
+Up to `MOST_SCORED` passages (twice as many under a filter) are all scored. If there are more, an index returns
+approximately the nearest, unless scoring all is cheaper. If it returns fewer than requested, all are scored. The SQL
+function `signalbox.nearest` decides this.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Vector:
         return CARD
 
     def parts(self, scope: Scope) -> dict[str, Scope]:
-        """Split the scope by the embedder of its collections. See `Divided.parts`.
+        """Split the scope into one scope per embedder of its collections. See `Divided.parts`.
 
         Collections whose embedder cannot be opened are left out.
         """
@@ -80,7 +80,7 @@ class Vector:
         return [hit._replace(score=scale.rescaled(hit.score, other, own)) for hit in hits]
 
     async def _hits(self, query: Query, embedder: Embedder, collections: Sequence[Collection]) -> list[Hit]:
-        """Return hits of collections that share this embedder. Their scores are its cosines."""
+        """Return hits of collections that share this embedder. The scores are cosines of its vectors, not converted."""
         vector = await embedder.embed_query(query.gloss or query.text)
         if vector.shape[0] != collections[0].dimension:
             raise Unavailable(CARD.name, f"the embedder {embedder.name} changed its vectors' length")
@@ -105,7 +105,7 @@ class Vector:
             return 0.0
 
     def _searchable(self, query: Query) -> dict[str, list[Collection]]:
-        """Return the collections in scope that have vectors, by name of their embedder.
+        """Return embedder name to the collections in scope that have vectors of this embedder.
 
         Raises:
             Unavailable: there are such collections, but none of their embedders can be opened.
@@ -120,7 +120,7 @@ class Vector:
         return groups
 
     def _groups(self, scope: Scope) -> tuple[dict[str, list[Collection]], Collection | None]:
-        """Return the collections that have vectors by embedder, and one whose embedder cannot be opened, or None."""
+        """Return ({embedder: its collections with vectors}, a collection whose embedder cannot be opened, or None)."""
         groups: dict[str, list[Collection]] = {}
         missing: Collection | None = None
         for collection in scope.collections:
@@ -135,7 +135,7 @@ class Vector:
 def may_use_index(query: Query) -> bool:
     """Return whether hits may come from an index, so that rebuilding the index may change them.
 
-    Counts the passages without the filter, because only the database knows how many satisfy it. So the result may be
+    Counts all passages in scope, because only the database knows how many satisfy the filter. So the result may be
     True although the database does not use the index.
     """
     return sum(collection.chunks for collection in query.scope.collections) > MOST_SCORED

@@ -120,7 +120,7 @@ class Answerer:
     ) -> AsyncGenerator["str | _ModelAnswer"]:
         """Yield the model's text with links made safe, then one `_ModelAnswer`.
 
-        There are several turns if the model calls the search tool: its calls are run, and it goes on with the results.
+        If the model calls the search tool, its searches are run and the model takes another turn with the results.
 
         Raises:
             ModelFailed, BadRequest: as for `stream`.
@@ -234,11 +234,14 @@ class Answerer:
         return texts[in_chinese(self.settings.language, is_chinese(request.question))]
 
     def _ends_at(self, request: AskRequest, started: float) -> float:
-        """Return when the answer must be complete: after the request's timeout, else the longer one of the settings."""
+        """Return when the answer must be complete: `started` plus the request's timeout.
+
+        If the request has none, plus TIMEOUT_S or ANSWER_TIMEOUT_S of the settings, whichever is longer.
+        """
         return started + (request.timeout_s or max(self.settings.timeout_s, self.settings.answer_timeout_s))
 
     async def _checked(self, answer: Answer, request: AskRequest, decision: Decision, deadline: float) -> Answer:
-        """Return the answer with its sentences checked."""
+        """Return the answer with each sentence checked against the passages, by rules and, if requested, by a model."""
         by_then = max(deadline, time.monotonic() + _CHECK_S)
         found = await asyncio.to_thread(in_sentences, answer.answer, len(decision.passages))
         by: Literal["rules", "llm"] = "rules"
@@ -333,7 +336,7 @@ def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]
 
 
 def _key(request: AskRequest, prompt: Prompt) -> dict[str, Any]:
-    """Return the key under which a recording stores the call, with the passages, since citation numbers mean these."""
+    """Return the key under which a recording stores the model call: question, earlier turns, passages and options."""
     key = {
         "question": request.question,
         "history": [turn.model_dump() for turn in request.history],
@@ -357,7 +360,10 @@ def _options(request: AskRequest) -> dict[str, Any]:
 
 
 def _takes_a_form(request: AskRequest) -> bool:
-    """Return whether a program reads the answer, so that neither a fixed sentence nor passages can replace it."""
+    """Return whether the request has tools, their results or a response format.
+
+    Then a program reads the answer, and neither a fixed sentence nor the passages can replace it.
+    """
     options = request.model_options
     return bool(request.following or (options and (options.tools or options.response_format)))
 

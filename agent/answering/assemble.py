@@ -48,7 +48,7 @@ class AnsweringTool:
     """How the passages in an answer of the search tool are numbered.
 
     Attributes:
-        first: number of its first passage.
+        first: number of the first passage in the answer.
         again: numbers of passages that were shown before and are not repeated.
     """
 
@@ -167,7 +167,7 @@ def _repeated(prompt: str, tool: AnsweringTool) -> str:
 def in_language(prompt: str, language: str | None) -> str:
     """Return the prompt followed by the instruction to answer in `language`; unchanged if that is None.
 
-    At the end it overrides what the template says about the language.
+    At the end of the prompt, the instruction overrides what the template says about the language.
     """
     return prompt if language is None else f"{prompt}\n\n{_LANGUAGE.format(languages.NAMES[language])}"
 

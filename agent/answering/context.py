@@ -19,11 +19,12 @@ _MOST_LOADED = 2000
 
 
 async def surroundings(chunks: Sequence[Chunk], context: Context, load: Load, *, budget_tokens: int) -> Around:
-    """Return the passages around each ranked passage, without gaps between them.
+    """Return the passages around each ranked passage, without gaps: {id of a ranked passage: {id: passage around it}}.
 
     Args:
         chunks: the ranked passages, best first.
-        context: "passage" for none, "window" for `WINDOW_PASSAGES` on each side, else those of the same section.
+        context: "passage" for none, "window" for `WINDOW_PASSAGES` on each side, else those of the same section or of
+            its subsections.
         budget_tokens: reading around a passage stops once its surroundings exceed this many tokens.
     """
     around: dict[ChunkId, dict[ChunkId, Chunk]] = {chunk.id: {} for chunk in chunks}
@@ -52,21 +53,24 @@ async def surroundings(chunks: Sequence[Chunk], context: Context, load: Load, *,
 
 
 def beside(chunk: Chunk, step: int, times: int = 1) -> ChunkId:
-    """Return the id of the passage `times` places after this one in its document, or before it if `step` is -1."""
+    """Return the id of the passage `times` places after `chunk` in its document; before it if `step` is -1."""
     return chunk.id._replace(ordinal=chunk.id.ordinal + step * times)
 
 
 def adjacent(one: Chunk, other: Chunk) -> bool:
     """Return whether only white space lies between two passages, in any order.
 
-    False if their offsets do not fit because the document was replaced after one of them was loaded.
+    Also False if the document was replaced after one passage was loaded, so that their offsets do not fit together.
     """
     first, second = sorted((one, other), key=lambda chunk: chunk.id)
     return second.id == beside(first, 1) and first.end + len(first.gap) == second.start
 
 
 def _belongs(chunk: Chunk, found: Chunk, context: Context) -> bool:
-    """Return whether a passage is in the section of the ranked passage `found` or below; in "window" all are."""
+    """Return whether a passage is in the section of the ranked passage `found` or in a subsection of it.
+
+    Always True for the context "window", which ignores sections.
+    """
     if context == "window" or chunk.heading == found.heading:
         return True
     return bool(found.heading) and chunk.heading.startswith(f"{found.heading} > ")

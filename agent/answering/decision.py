@@ -24,12 +24,12 @@ class Decision:
     Attributes:
         first: the first reading, used by the first searches.
         later: the model's reading, which is then the result's intent; None if it did not arrive.
-        answers: every step of the plan with its query and raw hits, in plan order.
+        answers: the result of every step of the plan, with its query and raw hits, in plan order.
         ranking: the fused ranking before reranking.
         page: the result's hits, with their chunks.
         stated: constraints that the first reading found in the question, each with its confidence.
         calls: the model calls; an abandoned call may be added after the result is returned.
-        weights: full-text weight by search of the first round, for fusion methods that compute one.
+        weights: {search of the first round: weight of full text against vectors}; {} if the fusion method has none.
         rounds: the rounds of searches, each with the judgement on its hits.
         wanted: the filter that every hit satisfies.
         elapsed_ms: milliseconds by stage, in order.

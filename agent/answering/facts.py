@@ -78,12 +78,12 @@ class Facts:
     """Facts of a text, by its wording.
 
     Attributes:
-        words: stems; for Chinese, words and pairs of characters.
+        words: stems of the words; for Chinese, words and pairs of characters.
         numbers: for each number the set of ways to write it.
         names: stems of words that are written like names.
-        negated: for each negation the stems of the first content words after it.
-        worded: the entries of `numbers` that the text writes as words.
-        counts: (number, stem of a word after it that it may count).
+        negated: for each negation the stems of the first content words after it: "not red" -> ("red",).
+        worded: those of `numbers` that the text writes as words, such as "three".
+        counts: (ways to write a number, stem of a following word that the number may count).
     """
 
     words: frozenset[str]
@@ -108,7 +108,7 @@ NOTHING = Facts(frozenset(), frozenset(), frozenset(), frozenset())
 
 
 def read(text: str) -> Facts:
-    """Return the facts of a sentence of an answer or a passage."""
+    """Return the facts of one sentence, of an answer or of a passage."""
     # Passages were cleaned for the prompt, but quotations of them may not be.
     return _read(_FRAME.sub("", _MARKUP.sub("", without_citations(prompt_text(text)))))
 

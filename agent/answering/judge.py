@@ -13,7 +13,7 @@ STAGE = "judge"
 
 
 class Verdict(BaseModel):
-    """The verdict on the sentence with this number."""
+    """The model's verdict on one sentence: its number, whether it is supported, and numbers of supporting passages."""
 
     sentence: int
     supported: bool

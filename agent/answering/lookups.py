@@ -150,7 +150,7 @@ class Lookups:
         return self.request.budget_tokens - self._spent
 
     def options(self) -> Json:
-        """Return the options of the model's next turn: the caller's, plus the search tool while it is open."""
+        """Return the options of the model's next turn: the caller's, plus the search tool while `open` is true."""
         given = self.request.model_options.model_dump(exclude_none=True) if self.request.model_options else {}
         choice = given.pop("tool_choice", None)
         # With tool_choice "none" the caller's tools are not offered, but the service's search tool still is.
@@ -169,7 +169,7 @@ class Lookups:
         return {**given, "tools": tools, **({"tool_choice": choice} if choice else {})}
 
     def _schema(self) -> Json:
-        """Return the definition of the tool for the caller's scope.
+        """Return the definition of the search tool for the collections that the caller may read.
 
         Its description names metadata fields and collections. The argument `collection` is left out if the caller
         fixed the collection.
@@ -283,12 +283,12 @@ class Lookups:
 
     @property
     def is_misled(self) -> bool:
-        """Whether two calls were refused as invalid, or one was refused and none succeeded after it."""
+        """Whether two calls were refused as invalid, or one call was and no search was run after it."""
         made = [one.outcome for one in self.records if one.outcome in ("searched", "refused")]
         return self._refused > 1 or made[-1:] == ["refused"]
 
     def ended(self, prompt: Prompt) -> Prompt:
-        """Return the final prompt; `degraded` says whether a search was unavailable."""
+        """Return the final prompt; with "search_unavailable" in `degraded` if a search could not be run."""
         if all(one.outcome != "unavailable" for one in self.records):
             return prompt
         return prompt.model_copy(update={"degraded": (*prompt.degraded, "search_unavailable")})
@@ -328,7 +328,7 @@ def opened(look: Look, request: AskRequest, settings: "Settings", scope: Scope, 
 def search_calls_and_others(calls: Sequence[Json]) -> tuple[list[Json], list[Json]]:
     """Return the calls of the search tool, one per id, and all other calls.
 
-    A further search call with the same id is among the others.
+    If two search calls have the same id, the second is returned among the other calls.
     """
     ours: dict[str, Json] = {}
     others = []
@@ -342,7 +342,7 @@ def search_calls_and_others(calls: Sequence[Json]) -> tuple[list[Json], list[Jso
 
 
 def number_of(chunk: Chunk, shown: Sequence[Citation]) -> int | None:
-    """Return the citation number under which the whole passage was shown before; None if it was not."""
+    """Return the number of the citation in `shown` that contains the whole passage; None if there is none."""
     document = str(chunk.id).rpartition("#")[0]
     for one in shown:
         if one.chunk_id.rpartition("#")[0] == document and one.start <= chunk.start and chunk.end <= one.end:
@@ -354,7 +354,7 @@ _RANKS: Mapping[Status, int] = {"no_retrieval_needed": 0, "nothing_found": 1, "w
 
 
 def _joined(before: Prompt, found: Prompt, tokens: int) -> Prompt:
-    """Return the prompt with the result of one more search added; its status is the better of both.
+    """Return the prompt `before` with the result `found` of one more search added; the better status is kept.
 
     Args:
         tokens: tokens of the tool's answer.

@@ -140,6 +140,8 @@ def with_surroundings(
 
     Args:
         found: the ranked chunks by id; a passage whose chunk differs from these was cut, and is not extended.
+        around: for each ranked chunk, the chunks that may be added to its passage.
+        budget_tokens: maximum tokens of all passages together, including the added text.
     """
     grown = dict(enumerate(passages))
     owners = {chunk.id: number for number, passage in grown.items() for chunk in passage.chunks}

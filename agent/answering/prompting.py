@@ -91,9 +91,9 @@ class PromptStage:
     async def _surroundings(
         self, request: AugmentRequest, decision: Decision, chunks: Sequence[Chunk], left_s: float
     ) -> tuple[Around, tuple[str, ...]]:
-        """Return the passages around each passage, if the request asks for them, and notes for `degraded`.
+        """Return the passages around each ranked passage, and notes for `degraded`.
 
-        On failure ({}, ("context_unavailable",)): the prompt then has the passages alone.
+        ({}, ()) if the request does not ask for them; ({}, ("context_unavailable",)) if they cannot be loaded.
         """
         kind = request.context or self.settings.context
         if kind == "passage":
@@ -120,11 +120,12 @@ def question_prompt(request: AugmentRequest, result: Result, decision: Decision,
 
 
 def _in_own_words(asked: str, question: str) -> str:
-    """Return the self-contained question, preceded by the user's own words if a model has translated it.
+    """Return `question`, preceded by `asked` if one of them is Chinese and the other is not: "ASKED (QUESTION)".
 
-    The user's words show the model the language in which to answer.
+    The user's own words show the model the language in which to answer.
 
     Args:
         asked: the user's own words.
+        question: the self-contained question, which a model may have translated.
     """
     return question if glosses.is_chinese(asked) == glosses.is_chinese(question) else f"{asked} ({question})"

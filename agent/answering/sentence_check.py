@@ -71,11 +71,13 @@ _NOT_IN_THE_DOCUMENTS = re.compile(
 class SentenceSupport:
     """How far passages support a sentence.
 
+    The chosen places (each is two consecutive sentences of a passage) share most words with that sentence.
+
     Attributes:
-        covered: share of its words that the chosen places contain, 0 to 1.
-        missing: numbers missing from these places, names missing from all passages, and negations that differ, such as
+        covered: share of the sentence's words that the chosen places contain, 0 to 1.
+        missing: numbers that the chosen places lack, names that all passages lack, and negations that differ, such as
             "not wheel" or "wheel without not".
-        place: the text of the place that shares most words with it; "" if there is none.
+        place: text of the place that shares most words with the sentence; "" if there is no place.
     """
 
     covered: float
@@ -84,7 +86,7 @@ class SentenceSupport:
 
     @property
     def score(self) -> float:
-        """The score from 0 to 1."""
+        """`covered`, reduced if a fact is missing; 0 to 1."""
         return round(self.covered * (_UNCONFIRMED if self.missing else 1), 4)
 
     @property
@@ -137,7 +139,10 @@ def look(said: Facts, passages: Sequence[PassageFacts]) -> SentenceSupport:
 
 
 def _only_here(one: Facts, other: Facts) -> list[tuple[str, ...]]:
-    """Return the negated groups of words in `one` that `other` contains without negation."""
+    """Return the negated groups of words in `one` that `other` contains without negation.
+
+    "it is not red" and "it is red" -> [("red",)].
+    """
     denied = {word for group in other.negated for word in group}
     return [group for group in one.negated if other.words.issuperset(group) and denied.isdisjoint(group)]
 
@@ -157,9 +162,9 @@ def in_sentences(answer: str, passages: int) -> tuple[AnswerSentence, ...]:
 
 
 def claims(text: str) -> bool:
-    """Return whether a sentence states a fact that can be checked. Headings, questions and courtesies do not.
+    """Return whether a sentence states a fact that can be checked.
 
-    A sentence that says that the documents lack the answer does not either.
+    False for headings, questions, courtesies, and sentences that say that the documents lack the answer.
     """
     text = without_citations(text).strip()
     if _BOLD_LINE.fullmatch(text):
@@ -184,11 +189,11 @@ def faithfulness(sentences: Iterable[AnswerSentence]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Close:
-    """A place that a sentence may paraphrase; the embedder decides.
+    """Two sentences of a passage (a place) that a sentence of the answer may paraphrase; the embedder decides.
 
     Attributes:
         text: the text of the place.
-        citations: the citations that the sentence gets if it does paraphrase the place.
+        citations: the citations that the answer's sentence gets if the embedder finds it similar to the place.
     """
 
     text: str
@@ -230,9 +235,9 @@ async def check(
 def _by_wording(
     sentences: Sequence[AnswerSentence], passages: Sequence[str], embedder: Embedder | None, deadline: float
 ) -> list[tuple[AnswerSentence, _Close | None]]:
-    """Return each sentence judged by wording, with the place to embed.
+    """Return each sentence judged by wording, with the place (see `_Close`) to compare with it by embedding.
 
-    The place is None where wording decides, or where the embedder does not know the language.
+    The place is None where wording decides, or where the embedder does not know the sentence's language.
     """
     known: dict[int, PassageFacts] = {}
     judged: list[tuple[AnswerSentence, _Close | None]] = []
@@ -258,7 +263,7 @@ def _known(known: dict[int, PassageFacts], number: int, passages: Sequence[str],
 
 
 def _look_in_time(said: Facts, passage: PassageFacts, deadline: float) -> SentenceSupport:
-    """Compare with one passage. Raises TimeoutError after the deadline."""
+    """Return how far one passage supports a sentence with the facts `said`. Raises TimeoutError after the deadline."""
     _check_time(deadline)
     return look(said, [passage])
 
@@ -269,7 +274,7 @@ def _check_time(deadline: float) -> None:
 
 
 def _cited(sentence: AnswerSentence, cites: Mapping[int, PassageFacts]) -> tuple[AnswerSentence, _Close | None]:
-    """Return a sentence judged by all the passages it cites together, and the place to embed, if any."""
+    """Return a sentence judged by all the passages it cites together, and the place to embed; None if there is none."""
     held = list(cites.values())
     if not _comparable(sentence.text, held):
         return _by_figures(sentence, held), None
@@ -283,10 +288,10 @@ def _cited(sentence: AnswerSentence, cites: Mapping[int, PassageFacts]) -> tuple
 def _uncited(
     sentence: AnswerSentence, passages: Mapping[int, PassageFacts], deadline: float
 ) -> tuple[AnswerSentence, _Close | None]:
-    """Return a sentence without citations with that of the passage that supports it, and the place to embed, if any.
+    """Judge a sentence without citations by every passage; return it, and the place to embed (None if there is none).
 
-    If no passage supports it, it is marked unsupported. If all passages are in another script, only numbers are
-    compared. Raises TimeoutError after the deadline.
+    The sentence gets the citation of the passage that supports it. If no passage does, it is marked unsupported. If
+    all passages are in another script, only numbers are compared. Raises TimeoutError after the deadline.
     """
     said = read(sentence.text)
     comparable = {n: one for n, one in passages.items() if _comparable(sentence.text, [one])}
@@ -309,7 +314,7 @@ def _by_figures(sentence: AnswerSentence, held: Sequence[PassageFacts]) -> Answe
 
 
 def _comparable(text: str, cites: Sequence[PassageFacts]) -> bool:
-    """Return whether a passage is in the script of the text, Chinese or not; otherwise only numbers are comparable."""
+    """Return whether some passage is in the script of the text, Chinese or not; if not, only numbers are comparable."""
     return is_chinese(text) in {is_chinese(place) for one in cites for place in one.texts[1:] or one.texts}
 
 
@@ -320,9 +325,9 @@ def _knows(embedder: Embedder | None, text: str) -> bool:
 async def _by_likeness(
     unsure: Sequence[tuple[AnswerSentence, _Close]], embedder: Embedder, patience_s: float
 ) -> Sequence[AnswerSentence]:
-    """Return the sentences, marked supported if their embedding is similar to their place's; others are unchanged.
+    """Return the sentences; one whose embedding is similar to that of its place is marked supported.
 
-    All are unchanged if the embedder fails or takes longer than `patience_s`.
+    All sentences are unchanged if the embedder fails or takes longer than `patience_s`.
     """
     texts = [text for one, close in unsure for text in (without_citations(one.text), close.text)]
     try:

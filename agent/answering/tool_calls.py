@@ -82,7 +82,7 @@ def permitted(calls: Sequence[Json], options: ModelOptions | None) -> tuple[Json
 
 
 def _offered(options: ModelOptions | None) -> dict[_Tool, list[Json]]:
-    """Return by tool the definitions of every tool that may be called; a tool offered twice has two definitions."""
+    """Return {tool: its definitions} of every tool that may be called; a tool offered twice has two definitions."""
     offered: dict[_Tool, list[Json]] = {}
     chosen = _chosen(options.tool_choice if options else None)
     for one in (options.tools if options else None) or ():
@@ -273,11 +273,11 @@ def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> _Erro
 
 
 def _exclusive(inclusive: str, check: _Check) -> _Check:
-    """Return a check that also knows draft 4, in which `exclusiveMinimum: true` makes `minimum` exclusive.
+    """Wrap the check of a keyword so that it also handles draft 4: `exclusiveMinimum: true` makes `minimum` exclusive.
 
     Args:
         inclusive: "minimum" or "maximum".
-        check: the check for an exclusive limit that is a number.
+        check: the check of later drafts, in which the exclusive limit is a number.
     """
 
     def checked(validator: Any, limit: Any, instance: Any, schema: Any) -> _Errors:
@@ -289,7 +289,7 @@ def _exclusive(inclusive: str, check: _Check) -> _Check:
 
 
 def _items(check: _Check) -> _Check:
-    """Return a check that also knows the drafts before 2020-12, in which `items` may be a list: one schema per item."""
+    """Wrap the check of `items` so that it also handles drafts before 2020-12: `items` may list one schema per item."""
 
     def checked(validator: Any, items: Any, instance: Any, schema: Any) -> _Errors:
         by_place = isinstance(items, list)
@@ -305,7 +305,7 @@ def _required(validator: Any, names: Any, instance: Any, schema: Any) -> _Errors
 
 
 def _all_properties(check: _Check) -> _Check:
-    """Return a check for OpenAI's strict mode: every property is required, and no other is allowed."""
+    """Wrap the check of `properties` for OpenAI's strict mode: every property is required, and no other is allowed."""
 
     def checked(validator: Any, properties: Any, instance: Any, schema: Any) -> _Errors:
         if isinstance(instance, dict) and instance.keys() != properties.keys():

@@ -110,7 +110,7 @@ class Chat:
         yield end.answer or whole
 
     async def _ended(self, entered: Sequence[Advisor], end: End) -> End:
-        """Return the `End` that the advisors' `after` return. All of them run, even if the caller has gone away."""
+        """Run the `after` of all advisors in `entered`, even if the caller has gone away; return the final `End`."""
         task = asyncio.create_task(_after(entered, end))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -223,7 +223,7 @@ class ExchangeStore:
         await self.database.fetch(whole(tenant), _KEEP, values, parameters=_KEPT)
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the write in the background; if too many are pending, this one is lost and logged."""
+        """Write a record in the background; if too many writes are pending, the record is lost and a line logged."""
         if len(self._writing) >= _MOST_WRITING:
             work.close()
             self._warn_of_loss()

@@ -160,12 +160,14 @@ class Memory:
         asker: str | None = None,
         at: datetime | None = None,
     ) -> None:
-        """Add turns with consecutive numbers; all of them or none.
+        """Add turns to a conversation, with consecutive numbers; all of them or none.
 
         Args:
+            who: the tenant, or a viewer whose principals the conversation belongs to.
             before: earlier turns that the caller sent; stored only if the conversation is new.
-            as_of: counter of reader changes (`Scope.changed`) before the question was answered. Once a later change
-                takes a document from somebody, the turns are no longer returned.
+            as_of: number of changes to the readers of documents (`Scope.changed`) before the question was answered.
+                When a later change takes any document from a reader, only viewers that see all documents still get the
+                turns, because they may quote that document.
             asker: user whose turns these are, for erasure.
             at: when the question arrived. If an erasure came later, the turns are not stored.
         Raises:
@@ -206,7 +208,7 @@ class Memory:
         task.add_done_callback(lambda _: self._summarising.pop(key, None))
 
     async def _summarise(self, model: Model, viewer: Viewer, id: str) -> None:
-        """Store a summary of the turns before the newest `KEPT`; on failure the next turn tries again."""
+        """Store a summary of all turns but the newest `KEPT`; if this fails, it is tried again after the next turn."""
         if not self._breaker.admit():
             return
         works: bool | None = None
@@ -238,9 +240,9 @@ class Memory:
 
 
 def stored_id(who: str | Viewer, conversation: str) -> str:
-    """Return the id under which a conversation is stored: its id and the principals, one a line.
+    """Return the id under which a conversation is stored: the caller's id, then each principal on a line of its own.
 
-    So the same conversation id with other principals is another conversation.
+    So callers with different principals never share a conversation, even under the same id.
     """
     return "\n".join((conversation, *Viewer.of(who).principals))
 
@@ -248,8 +250,8 @@ def stored_id(who: str | Viewer, conversation: str) -> str:
 def joined(stored: Sequence[Message], sent: Sequence[Message]) -> tuple[Message, ...]:
     """Return the stored turns followed by the turns that the caller sends, without repeating common turns.
 
-    From the longest common run on, the caller's turns replace the stored ones, so a caller can go back and ask
-    differently. The caller's system turns come first.
+    From the longest run of common turns on, the caller's turns replace the stored turns, so a caller can go back and
+    ask differently. The caller's system turns come first.
     """
     system = [turn for turn in sent if turn.role == "system"]
     said = [turn for turn in sent if turn.role != "system"]

@@ -224,7 +224,7 @@ def _of(match: re.Match[str], text: str) -> Amount | None:
 
 
 def _numbers(said: dict[str, str | None]) -> Iterable[float]:
-    """Return the numbers that the named groups of `_amount` may mean: several if ambiguous, none if no number."""
+    """Return the numbers that an amount may mean, from the groups of its match: several if ambiguous, [] if none."""
     if said["digits"]:
         return _of_digits(said["digits"], -1.0 if said["minus"] else 1.0)
     if said["one"]:

@@ -120,7 +120,7 @@ def _of_english(clause: str, nouns: Collection[str]) -> Wants:
 
 
 def _opened(words: Sequence[Token]) -> tuple[int, set[str]]:
-    """Return the index after the opening phrases, and these: "please show me all reports" -> 3, {"show me"}."""
+    """Return (index after the opening phrases, these phrases): "please show me all reports" -> (3, {"show me"})."""
     polite = table("listing", "en")["polite"].split()
     place, openers = 0, set[str]()
     while True:
@@ -201,7 +201,7 @@ def _has_any(clause: str, words: Iterable[str]) -> bool:
 
 
 def parts_of(text: str) -> list[str]:
-    """Return the separate questions of a turn; only the turn itself if it asks one thing."""
+    """Return the separate questions of a turn; only the turn itself if it has none that can be asked alone."""
     pieces = [piece.strip(" ,;，；。") for piece in _separate(text) if piece.strip(" ,;，；。?？")]
     if not 1 < len(pieces) <= _MOST_PARTS or not all(map(_is_question, pieces)):
         return [text]

@@ -44,7 +44,7 @@ _MONEY_KINDS = CURRENCIES | {"money"}
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A comparison with its field; `numbers` are its amounts in the field's unit, `unit` is that unit if stated."""
+    """A comparison with its field. `numbers` are its amounts in the field's unit; `unit` is that unit if stated."""
 
     comparison: Comparison
     field: str
@@ -54,7 +54,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word at [start, end) that points at fields; if `elsewhere`, also for an amount in another clause."""
+    """A word at characters [start, end) that points at fields; if `elsewhere`, also for amounts in other clauses."""
 
     start: int
     end: int
@@ -65,7 +65,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """The score of a field for the comparison at index `place`, and the word that it depends on, or None."""
+    """The score of a field for the comparison at index `place`; `word` points at the field, None if no word does."""
 
     score: float
     place: int
@@ -76,7 +76,7 @@ class _Fit:
 def assign(
     sentence: Sentence, columns: Columns, comparisons: Sequence[Comparison]
 ) -> tuple[list[Assigned], Mapping[int, str]]:
-    """Return the comparisons whose field is clear, and the reasons for unclear ones by index in `comparisons`."""
+    """Return the comparisons whose field is clear, and by index in `comparisons` the reasons why others are unclear."""
     words = list(_words(sentence, columns, comparisons)) if comparisons else []
     fits = [
         fit
@@ -110,7 +110,10 @@ def _choose(
     made: dict[int, Assigned],
     unclear: dict[int, str],
 ) -> None:
-    """Assign the clearest of `fits`, one by one; write it to `made`, or a reason to `unclear`, by `_Fit.place`."""
+    """Assign the fields of `fits` to comparisons, the clearest first.
+
+    An assigned comparison is written to `made`, the reason against an unclear one to `unclear`, each by its index.
+    """
     fits.sort(key=lambda fit: (-fit.score, fit.place, fit.field))
     while fits:
         # Clear pairs come first: the word that they use may make another pair clear.
@@ -137,7 +140,7 @@ def _choose(
 
 
 def _rivals(best: _Fit, fits: Sequence[_Fit]) -> list[str]:
-    """Return the other fields of the comparison that fit it about as well or better."""
+    """Return the other fields that fit the comparison of `best` better, or worse by less than `_MARGIN`."""
     return [
         fit.field
         for fit in fits
@@ -148,7 +151,7 @@ def _rivals(best: _Fit, fits: Sequence[_Fit]) -> list[str]:
 def _share(
     sentence: Sentence, columns: Columns, made: dict[int, Assigned], place: int, one: Comparison, beside: Assigned
 ) -> None:
-    """Assign a bound to the field of the opposite bound `beside` it: "over 100 [and under 200 euros]".
+    """Assign the bound `one` to the field of the opposite bound `beside` it: "over 100 [and under 200 euros]".
 
     The bound is written to `made`, under its index `place`.
     """
@@ -178,7 +181,7 @@ def _fit(
     name: str,
     words: Sequence[Word],
 ) -> _Fit | None:
-    """Return how well the field `name` fits the comparison at index `place`; None if nothing speaks for it."""
+    """Return how well the field `name` fits the comparison `one`, at index `place`; None if it does not fit."""
     measure = columns.measures[name]
     numbers = possible(columns, one, name)
     if not numbers:
@@ -220,7 +223,7 @@ def _is_of_other_rate(one: Comparison, measure: Measure) -> bool:
 
 
 def _is_near_range(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) -> bool:
-    """Return whether a number of `possible` lies in the field's range, widened by the factor `_ORDER`."""
+    """Return whether one of the `possible` numbers lies in the field's range, or within ten times its ends."""
     low, high = field_range(columns, name)
     if low is None or high is None:
         return False
@@ -323,7 +326,7 @@ def _speaking() -> Mapping[str, frozenset[str]]:
 
 
 def possible(columns: Columns, one: Comparison, name: str) -> list[tuple[float, ...]]:
-    """Return each amount's possible values in the field's unit, ascending; [] if an amount has another unit."""
+    """Return each amount's possible values in the unit of field `name`, ascending; [] if an amount has another unit."""
     measure = columns.measures[name]
     found: list[tuple[float, ...]] = []
     for amount in one.amounts:
@@ -353,7 +356,7 @@ def _scale(columns: Columns, measure: Measure, name: str, reading: AmountReading
 
 
 def chosen(columns: Columns, one: Comparison, name: str) -> tuple[tuple[float, ...], Unit | None] | None:
-    """Return the amounts in the field's unit, and this unit if one was stated; None if an amount is unclear.
+    """Return the amounts in the unit of field `name`, and this unit if one was stated; None if an amount is unclear.
 
     An amount with several readings is clear if exactly one of them lies in the field's range.
     """
@@ -383,7 +386,7 @@ def field_range(columns: Columns, name: str) -> tuple[float | None, float | None
 
 
 def is_broken(columns: Columns, name: str, numbers: Sequence[Sequence[float]]) -> bool:
-    """Return whether any number has a fraction although the field, as far as is known, has whole numbers only."""
+    """Return whether a number has a fraction although the field has, as far as is known, whole numbers only."""
     (low, high), texts = field_range(columns, name), columns.measures[name].texts
     known = columns.measures[name].numbers if texts else [one for one in (low, high) if one is not None]
     is_whole = all(one == int(one) for one in known)

@@ -1,4 +1,4 @@
-"""Look up the classes of the words beside a name in a question: "by", "of", "about" and others of the word lists."""
+"""Classify the words beside a name in a question: "in", "at" and "inside" are of the class "in"."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -29,13 +29,13 @@ def is_acting(sentence: Sentence, place: int) -> bool:
 
 
 def has_or_between(sentence: Sentence, start: int, end: int) -> bool:
-    """Return whether "or" stands between the characters `start` and `end`."""
+    """Return whether "or" or 或 stands between the characters `start` and `end`."""
     between = range(sentence.index_from(start), sentence.index_from(end))
     return any(sentence.folded(place) in _OR for place in between)
 
 
 def class_before(sentence: Sentence, place: int, end: int) -> str:
-    """Return the class of the word before a name, such as "by"; "" if it has none.
+    """Return the class of the word before a name, such as "in" for "at"; "" if the word has none.
 
     Args:
         place: index of the word's token, the last one of a Chinese word.
@@ -59,7 +59,7 @@ def is_preposition(sentence: Sentence, first: int, last: int) -> bool:
 
 
 def class_after(sentence: Sentence, place: int) -> str:
-    """Return the class of the word after a name, which begins at the token `place`; "" if it has none."""
+    """Return the class of the word that begins at the token `place`, after a name: "in" for "at"; "" without one."""
     token = sentence.tokens[place]
     if token.kind != "cjk" and token.folded not in "、":
         return _classes("after", "en").get(token.folded, "")

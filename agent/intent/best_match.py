@@ -14,11 +14,11 @@ _CLOSEST = (
 def values_of(sentence: Sentence, known: Sequence[Known]) -> tuple[Known, ...]:
     """Return the values of one field that a name stands for: the closest one, and other spellings of it.
 
-    Several exact values are all returned, and so are the values of a group; else the result is empty if several are
-    equally close.
+    Several exact values are all returned, and so are the values of a group. Otherwise the result is () if several
+    values are equally close.
 
     Args:
-        known: the values of the field that have this name.
+        known: the values of the field that have this name, whether in full, in part or misspelt.
     """
     for hows in _CLOSEST:
         chosen = sorted(

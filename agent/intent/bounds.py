@@ -28,7 +28,7 @@ class Comparison:
     """A condition on a number at characters [start, end): from `low` to `high`, or one of `values`.
 
     Attributes:
-        is_bare: True if no word compares the number; it may be a level: "2 bed", "severity 1".
+        is_bare: True if no word compares the number, which may be a level then: "2 bed", "severity 1".
         negated: True if `values` are denied: "not 3 stars".
         by: "speed" for "faster", "age" for "older" and their opposites, which mean more for some fields and less for
             others; else "".
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The possible kinds of unit of its amounts."""
+        """The possible kinds of unit of the amounts, such as "time"; empty without units."""
         readings = (reading for amount in self.amounts for reading in amount.readings)
         return frozenset(reading.unit.kind for reading in readings if reading.unit is not None)
 
@@ -72,7 +72,7 @@ def turned(one: Comparison) -> Comparison:
 
 
 def compared_alone(sentence: Sentence, one: Amount) -> Comparison | None:
-    """Return the condition on an amount, as if the question stated no other amount; None if it is unclear."""
+    """Return the condition on an amount, as if the question stated no other amount; None if this is unclear."""
     return _of_one(sentence, 0, one, len(sentence.text))
 
 
@@ -105,19 +105,23 @@ def find_comparisons(sentence: Sentence) -> tuple[list[Comparison], list[Span]]:
 
 
 def _first(text: str, since: int, one: Amount) -> int:
-    """Return the character at which the comparing words before an amount begin, or the amount if there are none."""
+    """Return the position at which the comparing words before an amount begin, or the amount if there are none."""
     before = _before(text, since, one) or _between(text, since, one)
     return before.start() if before is not None else one.start
 
 
 def _before(text: str, since: int, one: Amount) -> re.Match[str] | None:
-    """Return the comparing words before an amount, directly or with a noun between ("min. rating 4"); or None."""
+    """Return the comparing words before an amount, directly or with a noun between ("min. rating 4"); or None.
+
+    Args:
+        since: where the previous comparison ends; words before this character belong to it.
+    """
     near = max(since, one.start - _REACH)
     return _patterns()["before"].search(text, near, one.start) or _patterns()["named"].search(text, near, one.start)
 
 
 def _over_name(sentence: Sentence, since: int, one: Amount) -> tuple[str, int] | None:
-    """Return kind and start of comparing words before a field's name and the amount ("beyond page 150"), or None."""
+    """Return kind and start of comparing words before a field's name and the amount ("[beyond] page 150"), or None."""
     place = sentence.index_from(one.start) - 1
     if place < 1 or not sentence.cue_fields(place) or sentence.mention_at(place) is not None:
         return None
@@ -143,7 +147,7 @@ def _between(text: str, since: int, first: Amount) -> re.Match[str] | None:
 
 
 def _of_two(sentence: Sentence, since: int, first: Amount, second: Amount) -> Comparison | None:
-    """Return the condition on two amounts that form a range or a choice; None if it is unclear."""
+    """Return the condition on two amounts that form a range or a choice; None if the condition is unclear."""
     text = sentence.text
     joiner = _patterns()["joiner"].fullmatch(text, first.end, second.start)
     before, behind = _between(text, since, first), _BETWEEN_ZH.match(text, second.end)
@@ -157,7 +161,7 @@ def _of_two(sentence: Sentence, since: int, first: Amount, second: Amount) -> Co
 
 
 def _of_one(sentence: Sentence, since: int, one: Amount, until: int) -> Comparison | None:
-    """Return the condition on an amount; None if it is unclear. The next amount begins at the character `until`."""
+    """Return the condition on an amount; None if unclear. The next amount begins at the character `until`."""
     text = sentence.text
     compared = _compared(text, since, one, one.end, until)
     if compared is None or _is_vague(text, one.start, one.end):
@@ -188,6 +192,7 @@ def _compared(text: str, since: int, one: Amount, last: int, until: int) -> tupl
     words before and after the amount contradict each other.
 
     Args:
+        since: where the previous comparison ends.
         last: end of the amount, or of the second amount of a choice.
         until: where the next amount begins; words directly before it belong to that amount.
     """
@@ -212,7 +217,7 @@ def _compares(word: str) -> bool:
 
 
 def _kind(match: re.Match[str]) -> tuple[str, str]:
-    """Return the kind of comparing words, and `Comparison.by`: ("less", "speed") for "faster than"."""
+    """Return the kind of comparing words, see `_compared`, and `Comparison.by`: ("less", "speed") for "faster than"."""
     kind, _, by = (match.lastgroup or "").partition("_by_")
     return kind, by
 
@@ -226,7 +231,7 @@ def _is_vague(text: str, start: int, end: int) -> bool:
 
 
 def _is_denied(sentence: Sentence, start: int) -> int | bool | None:
-    """Return where the negation of the comparison at `start` begins; False if there is none, None if it is unclear."""
+    """Return where the negation of the comparison at `start` begins; False without a negation, None if unclear."""
     text = sentence.text
     chinese = _patterns()["denying_zh"].search(text, max(0, start - _REACH_ZH), start)
     if chinese is not None and not chinese["asking"]:
@@ -250,7 +255,7 @@ def _is_denied(sentence: Sentence, start: int) -> int | bool | None:
 
 
 def _names(sentence: Sentence, start: int, end: int) -> bool:
-    """Return whether the characters [start, end) name a value, which a negation before them then denies."""
+    """Return whether the characters [start, end) name a value; a negation before them then denies the value."""
     places = range(sentence.index_from(start), sentence.index_from(end))
     return any(sentence.mention_at(place) is not None for place in places)
 
@@ -284,7 +289,7 @@ def _reached() -> frozenset[str]:
 
 
 def _words(*names: str, language: str | None = None) -> str:
-    """Return a regular expression of the words in lists of the table "numbers", in one language or (None) in all."""
+    """Return a regular expression of the words in lists of the word table "numbers"; `language` None means all."""
     known = table("numbers", language)
     given = (known.get(name, []) for name in names)
     words = [word for one in given for word in (one.split() if isinstance(one, str) else one)]
@@ -304,7 +309,7 @@ def comparing_words() -> frozenset[str]:
 
 
 def _behind_zh(name: str) -> str:
-    """Return a pattern of Chinese comparing words after an amount: 4学分以上 ("4 credits or more").
+    """Return a pattern of Chinese comparing words, those in the list `name`, after an amount: 4学分[以上] ("or more").
 
     A counted noun of up to three characters may stand between. A word of one character must not be followed by another
     character, of which it would be a part.

@@ -1,4 +1,4 @@
-"""Combine readings with what the caller fixed (filter, sources, collections), and limit which values they may name.
+"""Combine readings of a question with what the caller fixed, and limit which values the readings may name.
 
 The catalogue knows the values of whole collections. If the caller's filter is fixed, values that occur only in
 documents outside it are not revealed: neither as candidates, nor as the full name or correct spelling of words in the
@@ -43,12 +43,13 @@ _MOST_DOCUMENTS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Stating:
-    """Turns readings into intents, within what the caller fixed.
+    """Turns a reading of a question into an intent that keeps to the caller's filter, sources and collections.
 
     Attributes:
         wanted: the caller's filter, parsed; None if there is none.
+        fields: the fields that filters may name, by name.
         cards: the cards of the available sources by name.
-        ignored: conditions that the caller rejects, see `ignored_by`.
+        ignored: conditions that no reading may infer, see `ignored_by`.
         withheld: sources that no reading may choose.
     """
 
@@ -61,7 +62,7 @@ class Stating:
     withheld: frozenset[str] = frozenset()
 
     def of_rules(self, made: RulesReading) -> Reading:
-        """Return the rules' reading and its intent: likely conditions filter, less likely ones only boost documents."""
+        """Return what the rules read: sure conditions filter, likely ones only boost documents, others are dropped."""
         firm: list[tuple[float, Filter]] = []
         soft: list[tuple[float, Filter]] = []
         made = self._calculating_surely(made)
@@ -102,7 +103,7 @@ class Stating:
         return Reading(intent, None, tuple(weakest), tuple(softest), stated=tuple(stated), is_listing=is_listing)
 
     def _calculating_surely(self, made: RulesReading) -> RulesReading:
-        """Replace a calculation by a search if it would leave out a condition that is only likely."""
+        """Replace a calculation by a search if the calculation would leave out a condition that is only likely."""
         unsure = [in_words(piece.filter) for piece in made.pieces if piece.confidence < FILTERS_FROM]
         if made.aggregate is None or not unsure:
             return made
@@ -114,15 +115,15 @@ class Stating:
         return replace(made, kind="retrieve", aggregate=None, sources=sources, rejected=rejected, complete=False)
 
     def _in_both_languages(self, made: RulesReading) -> tuple[str, ...]:
-        """Return the searches; over documents in both languages, a Chinese one is repeated in English."""
+        """Return the searches; if the collections have Chinese and English documents, add a Chinese one in English."""
         languages = [one.languages for one in self.scope.all]
         english = english_search(made.searches[0], languages) if made.kind == "retrieve" and made.searches else ""
         return (*made.searches, english) if english else made.searches
 
     def of_model(self, said: ModelReading, context: Context, made: RulesReading) -> Intent:
-        """Return the intent of `said`, the model's reading, after checking each part.
+        """Return the intent of `said`, the model's reading, after checking each part of `said`.
 
-        Parts of its filter that were rejected are replaced by constraints of `made`, the rules' reading.
+        Parts of the model's filter that were rejected are replaced by constraints of `made`, the rules' reading.
         """
         known = vocabulary.build(context.catalogue)
         filter, rejected = ground.ground(said, known, self.fields, context.calendar, context.now)
@@ -191,7 +192,7 @@ class Stating:
         return both(parts) if parts else None
 
     def _collections(self, named: Sequence[str], confidence: float) -> tuple[tuple[SourceChoice, ...], list[Rejected]]:
-        """Return the model's choice, () if it leaves out no collection, and a rejection for each unknown name."""
+        """Return the collections that the model chose, () if it chose all, and a rejection for each unknown name."""
         known = sorted({one.name for one in self.scope.collections})
         chosen = [name for name in dict.fromkeys(named) if name in known]
         unknown = [_unknown("collection", name, known) for name in dict.fromkeys(named) if name not in known]
@@ -201,7 +202,7 @@ class Stating:
         return tuple(SourceChoice(name=name, confidence=confidence, reason=reason) for name in chosen), unknown
 
     def _sources(self, named: Sequence[str]) -> tuple[list[SourceChoice], list[str]]:
-        """Return the model's choice of sources, and the names of sources that do not exist."""
+        """Return the sources that the model chose, and the names in `named` that are no source."""
         chosen, unknown = [], []
         world = cheapest_world(self.cards)
         for name in dict.fromkeys(world if name == WEB else name for name in named):
@@ -217,9 +218,9 @@ def _unknown(kind: str, name: str, valid: Iterable[str]) -> Rejected:
 
 
 def ignored_by(request: Request, fields: Mapping[str, Field]) -> Iterator[Filter]:
-    """Yield the conditions that the caller rejects, and the members of each rejected "and".
+    """Yield the conditions in `request.ignore`, which no reading may infer, and the members of each "and" in it.
 
-    The members count because a range may be read as one condition or as two.
+    The members are added because a range may be read as one condition or as two.
     """
     for number, condition in enumerate(request.ignore):
         try:
@@ -232,7 +233,7 @@ def ignored_by(request: Request, fields: Mapping[str, Field]) -> Iterator[Filter
 
 
 def _mended(filter: Json | None, made: RulesReading) -> Json | None:
-    """Return the model's filter joined with the rules' constraints on fields that it lacks; None if both are empty."""
+    """Return the model's filter joined with the rules' constraints on other fields; None if there are neither."""
     named = keys_named(filter) if filter else set()
     parts = [piece.filter for piece in made.pieces if piece.field not in named]
     return both([*([filter] if filter else []), *parts]) if filter or parts else None
@@ -263,10 +264,11 @@ class Offered:
     ) -> RulesReading:
         """Return the rules' reading without values outside the filter.
 
-        The database is asked only about values that the turns do not contain literally. If any of them is missing
-        inside the filter, the question is read again as if that value did not exist.
+        The database is asked only about values that neither the question nor `history` contains literally. If no
+        document inside the filter has such a value, the question is read again as if the value did not exist.
 
         Args:
+            made: the rules' reading, made in `context`.
             again: reads the question in another context.
             readings: how many times to read again; after that the constraints are dropped instead.
         """
@@ -300,7 +302,7 @@ class Offered:
         return rules.without(made, [made.pieces[place] for place in outside], context)
 
     async def for_model(self, catalogue: FieldCatalogue) -> FieldCatalogue:
-        """Return the catalogue for a model: only values inside the filter, and no ranges of numbers or dates."""
+        """Return the catalogue for a model: values of documents inside the filter, no ranges of numbers or dates."""
         asked = {
             name: list(one.values)[:_MOST_VALUES]
             for name, one in catalogue.fields.items()
@@ -313,7 +315,7 @@ class Offered:
     async def _held(
         self, candidates: Mapping[str, Collection[str]], *, most_documents: int | None = None
     ) -> Mapping[str, Mapping[str, int]]:
-        """Return document counts of the candidates inside the filter, by field; {} if the lookup is late or fails."""
+        """Return {field: {value: documents inside the filter}} of candidates; {} if the lookup is late or fails."""
         work = self.catalogue.values_within(self.scope, self.wanted, candidates, most_documents=most_documents)
         try:
             return await within(work, _SHARE * (self.deadline - time.monotonic()))
@@ -322,7 +324,7 @@ class Offered:
 
 
 def _said(turns: Sequence[str]) -> str:
-    """Return the text that rules read of all turns, folded for comparison."""
+    """Return the text of all turns, as far as rules read it, folded for comparison."""
     return " ".join(fold(readable(turn)) for turn in turns)
 
 
@@ -345,9 +347,9 @@ def _are_held(pairs: Sequence[tuple[str, str]], held: Mapping[str, Mapping[str, 
 
 
 def _narrowed(one: Rejected, held: Mapping[str, Mapping[str, int]]) -> tuple[Rejected, ...]:
-    """Return a rejection with only the values in `held`.
+    """Return (a rejection,) in which `valid` lists only values in `held`, {field: {value: documents}}.
 
-    If fewer than two are left for an ambiguous name, return its narrowed `instead` in its place.
+    If fewer than two are left for an ambiguous name, return the narrowed rejections of its `instead`, perhaps none.
     """
     if not isinstance(one, RejectedValue):
         return (one,)

@@ -1,6 +1,6 @@
-"""Names of values: the words by which a question can mean a value, and how close they are to it.
+"""Names of values: the words by which a question can mean a value, and how closely they match it.
 
-`vocabulary.build` makes them once for each state of the field catalogue.
+`vocabulary.build` makes the names once for each state of the field catalogue.
 """
 
 import re
@@ -81,7 +81,7 @@ class Names(dict[tuple[str, ...], dict[tuple[str, str], Known]]):
     """Maps a name, as words, to its values: {words: {(field, value): Known}}. The first `Known` of a value stays."""
 
     def add(self, words: tuple[str, ...], known: Known) -> None:
-        """Add a name of a value, unless it is empty or too long."""
+        """Add `words` as a name of the value `known`, unless there are none or more than 12."""
         if words and len(words) <= _LONGEST_NAME:
             self.setdefault(words, {}).setdefault((known.field, known.value), known)
 
@@ -116,10 +116,10 @@ def truths() -> Mapping[bool, frozenset[str]]:
 def add_own_names(
     name: str, role: str, values: FieldValues, names: Names, stems: Names, fields: set[tuple[str, ...]]
 ) -> None:
-    """Add values as written, their declared aliases, and other inflections of both, such as the plural.
+    """Add to `names` and `stems` the values as written, their declared aliases, and inflections of both ("reports").
 
     Args:
-        name: the field.
+        name, role, values: the field, what it holds ("label", "person") and its values.
         names, stems: receive the names, by their words and by the stems of their words.
         fields: the names of fields, as words: "per severity" means the field, not documents tagged "severity".
     """
@@ -151,10 +151,10 @@ def add_own_names(
 def add_other_names(
     name: str, role: str, values: FieldValues, names: Names, stems: Names, cues: Container[tuple[str, ...]]
 ) -> None:
-    """Add looser names of the values: without words that most values share, in another form, or in part.
+    """Add looser names of a field's values: without words that most values share, in another form, or a part of it.
 
     Args:
-        name, names, stems: see `add_own_names`. A name may stand for several values.
+        name, role, values, names, stems: see `add_own_names`. A name may stand for several values.
         cues: words that point at fields, and therefore at no value.
     """
     held = {value: documents for value, documents in values.values.items() if _is_nameable(value, role)}
@@ -171,7 +171,7 @@ def add_other_names(
 def _add_parts(
     name: str, role: str, held: Mapping[str, int], names: Names, stems: Names, cues: Container[tuple[str, ...]]
 ) -> None:
-    """Add parts of names, such as surnames, and names of groups of values; see `add_other_names`."""
+    """Add parts of the values in `held`, such as surnames, and names of groups of values; see `add_other_names`."""
     if role == "person":
         owned = _owned((part, value) for value in held for part in parts_of_name(value))
     else:
@@ -210,7 +210,8 @@ def _groups(
 ) -> Iterator[tuple[tuple[str, ...], Iterable[str]]]:
     """Yield (words, values) for names of several values.
 
-    Such a name is the domain of addresses, a surname in the plural ("Millers"), or a word of labels given in `owned`.
+    Such a name is the domain of addresses, a surname in the plural ("Millers"), or words that labels share.
+    `owned` maps surnames or shared words to the values.
     """
     domains: dict[str, list[str]] = {}
     for value in held if role == "person" else ():
@@ -231,7 +232,7 @@ def _is_family(words: tuple[str, ...], owners: Sequence[str], held: Mapping[str,
 
 
 def codes_of(name: str, values: FieldValues) -> Iterator[tuple[str, Known]]:
-    """Yield (folded code, known) for values that may abbreviate a word: "trv" for travel."""
+    """Yield (folded code, value) for the values of field `name` that may abbreviate a word: "trv" for travel."""
     for value, documents in values.values.items() if values.distinct <= _MOST_CODES else ():
         code = value.casefold()
         is_short = _SHORTEST_CODE <= len(value) <= _LONGEST_CODE and value.isascii() and value.isalpha()
@@ -246,7 +247,7 @@ def _is_nameable(value: str, role: str) -> bool:
 
 
 def _short(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """Yield (words, known) without a word that most values share ("payments" for team-payments) or a legal form."""
+    """Yield (words, value) for shorter names: "payments" if most values begin with team-, "Roe" for "Roe Ltd"."""
     by_words = {value: _split(value) for value in held}
     several = [words for words in by_words.values() if len(words) > 1]
     for end in (0, -1):
@@ -308,7 +309,7 @@ def _split(value: str) -> tuple[str, ...]:
 
 
 def _forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], Known]]:
-    """Yield (words, known) for other forms: "human error" of HumanError, "J. Lee" of "Lee, J." or j.lee@x.io."""
+    """Yield (words, value) for other forms: "human error" of HumanError, "J. Lee" of "Lee, J." or j.lee@x.io."""
     for value, documents in held.items():
         known = Known(name, value, "form", documents)
         if value.isascii() and value.isalnum() and len(parts := _CAMEL.findall(value)) > 1 and value != value.upper():
@@ -391,7 +392,7 @@ def _owned(parts: Iterable[tuple[tuple[str, ...], str]]) -> dict[tuple[str, ...]
 
 
 def _meant(owners: list[str], held: Mapping[str, int]) -> list[str]:
-    """Return the values that a name means: the first if it has 4 times the documents of the next, else up to 5."""
+    """Return which of `owners` a name means: the one with 4 times the documents of any other, else the 5 commonest."""
     ordered = sorted(owners, key=lambda value: (-held[value], value))
     if len(ordered) == 1 or held[ordered[0]] >= _FAR_COMMONER * held[ordered[1]]:
         return ordered[:1]

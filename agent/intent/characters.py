@@ -46,7 +46,7 @@ def without_parts_of_words(
 
 
 def _fields_joined(tokens: Sequence[Token], found: Sequence["Mention"], place: int) -> set[str]:
-    """Return the fields of the other names in the list of names at `place`: of 二级 ("level 2") for 一 in 一、二级."""
+    """Return the fields of names listed with the name `found[place]`: of 二级 ("level 2") for 一 in 一、二级."""
     fields: set[str] = set()
     for step in (-1, 1):
         one, other = place, place + step
@@ -75,8 +75,8 @@ def _is_composed(word: str, said: str, one: Known, vocabulary: "Vocabulary") -> 
     """Return whether `word`, which contains the name `said`, still means the value.
 
     It does if its other characters are words for the field or names of its values: 明代 ("Ming dynasty"), 明清 ("Ming
-    and Qing"). It also does if it means the same: 女生 ("girl student") for 女 ("female"), 兰花 for 兰科 (both
-    "orchid").
+    and Qing"). It also does if `word` and the value mean the same: 女生 ("girl student") for 女 ("female"), 兰花 for
+    兰科 (both "orchid").
     """
     field = one.field
     rest = [character for character in word if character != said]

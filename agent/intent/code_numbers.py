@@ -18,7 +18,7 @@ _MOST_FILLERS, _LONGEST_CUE = 3, 4
 
 
 def names_of_numbers(held: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
-    """Yield (name, value, documents) for the numbers in `held` if some begin with 0, as identifiers do.
+    """Yield (name, value, documents) for the numbers in `held`, {value: documents}, if some begin with 0.
 
     "0042" has the name "0042", and also "42" if no other value is 42.
     """
@@ -48,7 +48,7 @@ def is_of_range(tokens: Sequence[Token], place: int) -> bool:
 
 
 def fields_named_before(tokens: Sequence[Token], place: int, vocabulary: "Vocabulary") -> set[str]:
-    """Return the fields named directly before the number at `place`, or before its list; empty if there is none.
+    """Return the fields named directly before the number at `place`, or before its list of numbers; empty if none is.
 
     Examples: "berths 0007 and [0042]", 架位[027] ("shelf 027").
     """

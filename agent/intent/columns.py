@@ -44,7 +44,12 @@ GROUPS = frozenset(["label", "tag", "person", "version", "boolean", "language", 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Fields that a phrase up to the token `last` (excluded) points at, the surer the higher `strength` is (1 to 5)."""
+    """The fields that a phrase of a question points at.
+
+    Attributes:
+        last: index of the token after the phrase.
+        strength: how surely it points at them, from 1 for a word of the same root to 5 for a field's full name.
+    """
 
     fields: tuple[str, ...]
     last: int
@@ -98,7 +103,7 @@ class Columns:
         return own or self._of_quantity(sentence, index) or self._glossed(sentence, index)
 
     def _without_parts(self, sentence: Sentence, index: int, behind: int, cued: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those fields of a cue, a phrase for fields at the tokens [index, behind), that it can mean.
+        """Return those of the fields `cued` that the phrase at the tokens [index, behind) can mean.
 
         The result is () for a preposition ("by") and for a part that cannot stand for a field, see `_may_be`. "cost"
         does not mean a field of budgets.
@@ -150,7 +155,7 @@ class Columns:
         return Column(tuple(sorted(names)), sentence.index_from(end), _ROOT) if names else None
 
     def _own(self, sentence: Sentence, index: int) -> Column | None:
-        """Return the fields whose own name, or the longest part of it, starts at this token."""
+        """Return the fields whose own name, or the longest part of it, starts at this token; None if there are none."""
         said: list[str] = []
         for token in sentence.tokens[index : index + self.longest]:
             if token.kind not in ("word", "number"):
@@ -175,13 +180,13 @@ class Columns:
         return self._shortened(sentence, index)
 
     def _counted(self, sentence: Sentence, index: int) -> Column | None:
-        """Return the fields whose noun or declared unit starts at this token, or None."""
+        """Return the fields whose noun (see `Columns.nouns`) starts at this token, None if there are none."""
         stems = tuple(token.stem for token in sentence.tokens[index : index + _LONGEST]) if self.nouns else ()
         said = {name: len(noun) for name, noun in self.nouns.items() if stems[: len(noun)] == noun}
         return Column(tuple(said), index + max(said.values()), _FULL) if said else None
 
     def _shortened(self, sentence: Sentence, index: int) -> Column | None:
-        """Return fields whose name abbreviates the word or shares its root: "sev" of severity, "cites" of citations."""
+        """Return the fields whose name abbreviates the token or shares its root, `sev` for "severity"; or None."""
         token = sentence.token(index)
         if token is not None and token.kind == "cjk":
             return self._initials(sentence, index)
@@ -230,7 +235,7 @@ class Columns:
         return [name for name in keys if all(len(text) <= _SHORT for text in fields[name].values)][:2]
 
     def people(self) -> tuple[str, ...]:
-        """Return the fields of people: by their role; if there is none, by the look of their values."""
+        """Return the fields of people: by their role; if none has it, those whose values look like names of people."""
         known = self.vocabulary.of_role("person")
         named = tuple(name for name in known if PEOPLE & self.vocabulary.concepts[name])
         if known:
@@ -250,7 +255,7 @@ class Columns:
         return self.vocabulary.catalogue.fields[name].field.type == "list"
 
     def is_group(self, name: str) -> bool:
-        """Return whether documents can be counted by the values of a field."""
+        """Return whether documents can be grouped by the values of a field."""
         known = self.vocabulary
         return (known.roles.get(name) in GROUPS or name in known.units) and name not in self.measures
 
@@ -315,13 +320,13 @@ def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) 
 
 
 def columns_of(vocabulary: Vocabulary) -> Columns:
-    """Return the columns of a vocabulary, cached for each catalogue."""
+    """Return the fields of a vocabulary by the words of their names; cached for each catalogue."""
     known = _columns(_Key(vocabulary))
     return known if known.vocabulary is vocabulary else replace(known, vocabulary=vocabulary)
 
 
 def pointed(sentence: Sentence) -> Mapping[int, Column]:
-    """Map the first token of each phrase that points at fields, by its index, to the phrase's fields."""
+    """Map the index of the first token of each phrase that points at fields to the phrase's fields."""
     columns = columns_of(sentence.vocabulary)
 
     def point() -> dict[int, Column]:

@@ -50,7 +50,7 @@ def _range(one: Assigned, columns: Columns) -> NumberRange:
 
 
 def _joined(made: Sequence[NumberRange]) -> list[NumberRange]:
-    """Join two bounds of one field into a range: "over 100 and under 200 euros"."""
+    """Return the conditions with two bounds of one field joined into a range: "over 100 and under 200 euros"."""
     joined: dict[str, NumberRange] = {}
     for one in made:
         other = joined.get(one.field)
@@ -67,7 +67,11 @@ def _joined(made: Sequence[NumberRange]) -> list[NumberRange]:
 
 
 def _of_texts(made: NumberRange, columns: Columns, said: Unit | None) -> NumberRange:
-    """Add the texts that satisfy it to a condition on numbers kept as text, which are in the unit `said`, if any."""
+    """Return the condition, for a field of numbers kept as texts ("120 pages") with the texts that satisfy it.
+
+    Args:
+        said: the unit of the condition's numbers; None if the question states none.
+    """
     texts = columns.measures[made.field].texts
     if not texts:
         return made

@@ -1,4 +1,4 @@
-"""Decide what a number counts, which field the size of an amount tells, and what means none or some: "no fines"."""
+"""Decide what a number counts, whether its size tells the field, and which words mean none or some: "no fines"."""
 
 import re
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def _is_idiom(sentence: Sentence, columns: Columns, name: str, said: re.Match[st
 
 
 def _may_be_none(columns: Columns, name: str) -> bool:
-    """Return whether every document has a number in a field, from 0 to a whole number above 1."""
+    """Return whether every document has a number in a field: the least is 0, the largest a whole number above 1."""
     known = columns.vocabulary.catalogue.fields[name]
     is_whole = isinstance(known.high, int | float) and known.low == 0 and known.high == int(known.high) > 1
     return is_whole and known.field.item == "number" and columns.is_everywhere(name)
@@ -71,7 +71,7 @@ def _is_count(columns: Columns, name: str) -> bool:
 
 
 def _named(sentence: Sentence, columns: Columns, name: str) -> Iterator[tuple[int, int]]:
-    """Yield the characters [start, end) of each full name of a field, with or without its unit and "number of"."""
+    """Yield [start, end) of each full name of a field in a question, with or without its unit and "number of"."""
     words = lexicon.name_words(name)
     chinese = _COUNT_ZH.sub("", "".join(filter(has_chinese, words)).removesuffix("元"))
     for match in re.finditer(re.escape(chinese), sentence.text) if len(chinese) > 1 else ():
@@ -91,7 +91,7 @@ def _patterns(language: str) -> dict[str, re.Pattern[str]]:
 
 
 def tells_field(sentence: Sentence, one: Comparison) -> bool:
-    """Return whether an amount may identify its field by size: it is large, and no noun for it stands beside it.
+    """Return whether an amount may identify its field by size: it is large, and no noun beside it says what it is.
 
     "under 400k, near the river" may identify a price; "over 500 people" may not.
     """

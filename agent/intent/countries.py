@@ -13,7 +13,7 @@ _NO_COUNTRIES = frozenset("EU EZ UN QO XA XB XK ZZ".split())
 
 
 def country_names(field: str, codes: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the names and adjectives of the countries by code, in English and Chinese: Canada and Canadian for CA.
+    """Return {code: names and adjectives of the country} in English and Chinese: CA -> Canada, Canadian.
 
     The result is {} unless the field's name says that it holds countries and all its values are ISO 3166 codes in
     capitals.

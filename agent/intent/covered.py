@@ -1,4 +1,4 @@
-"""Find conditions that exclude each other: one on a part of a longer name, and two that no document can satisfy."""
+"""Find conditions that were misread: on words inside a longer name, or two that no document can satisfy together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ def without_covered(found: Found) -> Found:
 
 
 def contradict(pieces: Sequence[Piece], fields: Mapping[str, FieldValues]) -> bool:
-    """Return whether no document can satisfy two of the conditions, such as blue and black, so that one is misread."""
+    """Return whether two conditions on a field exclude each other, such as blue and black, so that one is misread."""
     single = [
         (one.field, set(values_allowed(one.filter)))
         for one in pieces

@@ -68,12 +68,16 @@ def is_ordered(vocabulary: Vocabulary, name: str) -> bool:
 
 
 def occurrence(one: DateRange, values: FieldValues, today: date) -> tuple[DateRange, bool]:
-    """Return the range with the occurrence of a part of the year that is meant, and whether that is sure.
+    """Return (the range of days that is meant, whether that is sure), for a range that may state no year.
 
-    "before Christmas" may mean the latest or the coming one. "Since" means the latest. Else the field's dates decide:
-    the one is meant that contains dates if the other contains none, or that contains some if the other, an open range,
-    contains all. If they do not decide, the latest is meant, unless the field has dates after today: then the coming
-    one is meant in a field of ends, such as `next_due`; in any other the latest is only a guess.
+    "before Christmas" may mean the latest or the coming Christmas, "since Christmas" only the latest. Otherwise the
+    dates in the field decide. A range that contains some of them is likelier than an open range that contains all, and
+    this is likelier than a range that contains none. If both ranges are equally likely, the latest Christmas is meant,
+    unless the field has dates after today. Then the coming one is meant if it is a field of ends, such as `next_due`;
+    in any other field the latest is only a guess.
+
+    Args:
+        values: the date field that the range is about.
     """
     past, ahead = one.period, one.period.coming
     if ahead is None or any(word in one.phrase.casefold() for word in table("dated")["up_to_now"]):
@@ -89,7 +93,7 @@ def occurrence(one: DateRange, values: FieldValues, today: date) -> tuple[DateRa
 
 
 def of_beginning(one: DateRange, field: str) -> DateRange:
-    """Return a range with its meaning in a field of beginnings: "starting in June" means in June; else unchanged."""
+    """Return the range; for a field of beginnings (`start_date`), "starting in June" becomes June alone."""
     within = one.period.within
     is_begun = within is not None and any(word in table("dated")["begins"] for word in lexicon.name_words(field))
     return replace(one, period=within) if within is not None and is_begun else one
@@ -99,7 +103,7 @@ _LIKELY = ("none", "all", "some")
 
 
 def _part_in(period: Period, values: FieldValues) -> str:
-    """Return how many of a field's dates may lie in a period: "none", "all" (only if it is open), or "some"."""
+    """Return how many of a field's dates may lie in a period: "none", "all" (only if the period is open), or "some"."""
     first, last = str(values.low or "")[:10], str(values.high or "")[:10]
     low, high = (day.isoformat() if day is not None else None for day in (period.low, period.high))
     if (low is not None and low > last) or (high is not None and high <= first):
@@ -132,8 +136,8 @@ def unsaid(sentence: Sentence, field: str) -> int:
 def is_stated(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
     """Return whether a range can be about when documents were made, and not only a part of their content.
 
-    It cannot if it lies after all documents ("the year 2038 problem") or inside a quoted title. A range long before
-    them counts only if the question has a word for a date field ("published"). A month alone ("an hour repeats in
+    A range after all documents ("the year 2038 problem") or inside a quoted title cannot. A range long before all
+    documents counts only if the question has a word for a date field ("published"). A month alone ("an hour repeats in
     October") or "today" ("can one do it today") counts only with such a word or a noun for documents. A month also
     counts in a question in the past tense, or in one that consists of values.
     """
@@ -182,23 +186,23 @@ def _begins_title(sentence: Sentence, one: DateRange) -> bool:
 
 
 def _is_in_title(text: str, one: DateRange) -> bool:
-    """Return whether a date is a part of a quoted title: “Routine visit 2023-08”."""
+    """Return whether a date is only a part of a quoted title: “Routine visit [2023-08]”."""
     quoted = [found for found in _QUOTED.finditer(text) if found.start() < one.start and one.end < found.end()]
     return any(found[0][1:-1].strip() != text[one.start : one.end].strip() for found in quoted)
 
 
 def _is_of_values(sentence: Sentence, one: DateRange) -> bool:
-    """Return whether the other words of a question name values or say nothing: "van 14, oil changes, in March"."""
+    """Return whether the words beside a date name values and say nothing else: "van 14, oil changes, in March"."""
     outside = [place for place, token in enumerate(sentence.tokens) if token.end <= one.start or token.start >= one.end]
     named = [place for place in outside if sentence.mention_at(place) is not None]
     return bool(named) and not any(is_content(sentence, place) for place in outside if place not in named)
 
 
 def is_verb_of_date(sentence: Sentence, mention: Mention, dates: Sequence[DateRange]) -> bool:
-    """Return whether a name is the verb of the date after it: "signed in 2025", although a status is called "signed".
+    """Return whether the name of a value is only the verb of the date after it: "[signed] in 2025".
 
-    The word cannot name both the date field and the status. In "still signed", "status signed" and "draft or signed" it
-    names the status.
+    The word cannot name both the date field and a status. In "still signed", "status signed" and "draft or signed"
+    the word names the status.
     """
     is_beside = any(mention.end <= one.start and not sentence.text[mention.end : one.start].strip() for one in dates)
     if not is_beside or mention.last - mention.first > 1 or not is_past_verb(sentence.folded(mention.first)):
@@ -218,7 +222,7 @@ def is_past_verb(word: str) -> bool:
 
 
 def is_of_asker(sentence: Sentence, one: DateRange) -> bool:
-    """Return whether a date stands in a clause about the asker alone: "for my walk tomorrow: findings at the mill"."""
+    """Return whether a date stands in a clause about the asker only: "for my walk [tomorrow]: findings at the mill"."""
     first, last = sentence.index_from(one.start), sentence.index_from(one.end)
     while first > 0 and sentence.tokens[first - 1].text not in ENDS:
         first -= 1

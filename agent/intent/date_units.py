@@ -59,8 +59,8 @@ class DateUnits:
     def filter(self, name: str, period: Period) -> Json | None:
         """Return the filter of a period on the field `name`.
 
-        The result is None if the period cuts a unit. Without `form` it is also None if the period contains no known
-        unit.
+        The result is None if the period begins or ends inside a unit, or if the field has no `form` and the period
+        contains no known unit.
         """
         low, high = period.low, period.high
         if not all(day is None or self._begins(day) for day in (low, high)):
@@ -90,7 +90,7 @@ class DateUnits:
         return self.texts[max(self.texts)]
 
     def is_written(self, period: Period, phrase: str) -> bool:
-        """Return whether a phrase says a unit as the field writes it: "Q3" for "2025-Q3"; not a year alone."""
+        """Return whether `phrase`, which means `period`, is part of the field's text: "Q3" of "2025-Q3"; not a year."""
         text = self.texts.get(period.low, "") if period.low is not None else ""
         words = [word.casefold() for word in phrase.split() if not word.isalpha() and not word.isdecimal()]
         return any(word in text.casefold() for word in words)
@@ -113,7 +113,7 @@ class DateUnits:
 
 
 def units_of(values: FieldValues) -> DateUnits | None:
-    """Return the units of a field of texts; None if a text is no day, month, quarter or year, or if lengths differ."""
+    """Return the units of a field of texts; None if a text is no day, month, quarter or year, or if these are mixed."""
     field, texts = values.field, values.values
     is_known = field.type == "string" and 0 < values.distinct == len(texts) <= _MOST
     if not is_known or not all(len(text) <= _LONGEST and _YEAR.search(text) for text in texts):
@@ -146,7 +146,7 @@ def units_of(values: FieldValues) -> DateUnits | None:
 def _is_order_sure(days: Mapping[date, str]) -> bool:
     """Return whether the order of day and month in texts such as 10/9/2009 is sure.
 
-    It is if a number above 12 shows it and all texts agree, or if no text can be read in both ways.
+    The order is sure if a number above 12 shows it and all texts agree, or if no text can be read in both ways.
     """
     numbers = {day: match for day, text in days.items() if (match := _NUMERIC.fullmatch(text)) is not None}
     orders = [
@@ -157,7 +157,7 @@ def _is_order_sure(days: Mapping[date, str]) -> bool:
 
 
 def with_days(catalogue: FieldCatalogue, units: Mapping[str, DateUnits]) -> FieldCatalogue:
-    """Return the catalogue with the first and last day of each field in `units` as its range, as for other dates."""
+    """Return the catalogue with the first and last day of each field in `units`, such as "2024-05-03", as its range."""
     if not units:
         return catalogue
     ends = {name: (one.low.isoformat(), one.high.isoformat()) for name, one in units.items()}
@@ -176,7 +176,7 @@ def _among(name: str, texts: list[str]) -> Json:
 
 @lru_cache(maxsize=4096)
 def _period_of(text: str) -> Period | None:
-    """Return the period that a text means under both `_CALENDARS`; None if there is none or words are left over."""
+    """Return the period that a whole text means, if it is the same under both `_CALENDARS`; None for any other text."""
     one, other = (read_dates(text, calendar).ranges for calendar in _CALENDARS)
     if len(one) != 1 or one != other or one[0].phrase != text:
         return None
@@ -184,7 +184,7 @@ def _period_of(text: str) -> Period | None:
 
 
 def _form(texts: Iterable[str], months: int) -> str | None:
-    """Return the format string of texts for units of so many months, see `DateUnits.form`; None if they have none."""
+    """Return the format string of texts for units of `months` months, see `DateUnits.form`; None without one."""
     found = set[tuple[str, ...]]()
     for text in texts:
         read = _NUMBERED.fullmatch(text)

@@ -38,7 +38,8 @@ class Constraint:
     """A condition on a field, and the characters of the question that state it.
 
     Attributes:
-        together: True if a document must have all values ("both A and B").
+        values: a document must have one of them; none of them if `negated`.
+        together: True if a document must have all `values` ("both A and B").
         confidence: the probability that the condition is meant.
         also: other fields that satisfy the condition as well ("written or reviewed by").
     """
@@ -84,7 +85,7 @@ def read_constraints(sentence: Sentence) -> tuple[list[Constraint], list[Mention
 def _constraint(sentence: Sentence, mention: Mention, likely: Sequence[Likely]) -> Constraint | None:
     """Return the likeliest constraint that a name makes; None if it cannot be one.
 
-    Only one field of the name is meant: the probabilities of its fields and of no constraint compete.
+    The name is meant in one field only, so the probabilities of its fields and of no constraint compete.
 
     Args:
         likely: the candidates of the name, one for each field, the likeliest first.
@@ -111,7 +112,7 @@ def _constraint(sentence: Sentence, mention: Mention, likely: Sequence[Likely]) 
 
 
 def _offers(sentence: Sentence, one: str, other: str) -> bool:
-    """Return whether "or" joins words for both fields: "wrote or sponsored", 作者或审阅人 ("author or reviewer")."""
+    """Return whether "or" joins words for two fields: "wrote or sponsored", 作者或审阅人 ("author or reviewer")."""
     for place, token in enumerate(sentence.tokens):
         if token.folded not in _OR:
             continue
@@ -131,9 +132,9 @@ def _is_same(one: Candidate, other: Candidate) -> bool:
 
 
 def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[tuple[Mention, Constraint]]:
-    """Move unsure names to the field of a surer name beside them, if they have a value there.
+    """Move the constraints of unsure names to the field of a surer name beside them, if they name a value there, too.
 
-    The probability becomes that of the surer name if the field was the same and likely, else the mean of both.
+    Such a constraint gets the surer one's probability if it was likely and on the same field already, else their mean.
     """
     alike = []
     for mention, one in made:
@@ -153,9 +154,9 @@ def _alike(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[t
 def _without_determiners(
     sentence: Sentence, made: list[tuple[Mention, Constraint]]
 ) -> list[tuple[Mention, Constraint]]:
-    """Lower conditions on a word like "other" or "first" to `UNCLEAR`, unless something shows that a value is meant.
+    """Lower the probability of conditions on words like "other" to `UNCLEAR`, unless it is shown that a value is meant.
 
-    A word for the field beside it shows that, and a sure value of the field that it is joined with: "open or [other]".
+    A word for the field beside "other" shows that, or a sure value of the field joined with it: "open or [other]".
     """
     sure = [(mention, one) for mention, one in made if not is_determiner(sentence, mention)]
 
@@ -178,7 +179,7 @@ def _without_determiners(
 
 
 def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[tuple[Mention, Constraint]]:
-    """Lower neighbouring constraints on two fields to `UNCLEAR` if "or" joins them: "by Ann or about rent"."""
+    """Lower the probability of two neighbours to `UNCLEAR` if "or" joins their fields: "by Ann or about rent"."""
     unclear = {
         place
         for place, ((_, one), (_, other)) in enumerate(pairwise(made))
@@ -195,7 +196,7 @@ def _chosen(sentence: Sentence, made: list[tuple[Mention, Constraint]]) -> list[
 
 
 def _offers_choice(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
-    """Return whether "or" joins two names, with no content word between: "by Ann about fail-over or rent" has one."""
+    """Return whether "or" joins two names with no content word between: not in "by Ann about [fail-over] or rent"."""
     between = range(sentence.index_from(one.end), sentence.index_from(other.start))
     return has_or_between(sentence, one.end, other.start) and not any(
         is_content(sentence, place) and sentence.folded(place) not in _OR for place in between
@@ -209,7 +210,7 @@ def _words_of(text: str) -> set[str]:
 def _is_alone(
     sentence: Sentence, mention: Mention, one: Constraint, made: Sequence[tuple[Mention, Constraint]]
 ) -> bool:
-    """Return whether an unsure value stands apart from a sure one of its field: "[closed] as won't fix"."""
+    """Return whether an unsure value stands apart from a sure value of the same field: "[closed] as won't fix"."""
     if one.confidence >= FILTERS_FROM or one.negated:
         return False
     others = [(over, other) for over, other in made if other.field == one.field and over is not mention]
@@ -221,7 +222,10 @@ def _is_alone(
 
 
 def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
-    """Join the values of each field: as alternatives, or as required together for a list field asked for "both"."""
+    """Join the constraints with the same `_kind` into one: their values are alternatives, or all required ("both").
+
+    A negated constraint is dropped if the field has a single value and the question also says which.
+    """
     joined: list[Constraint] = []
     for one in sorted(found, key=lambda one: one.start):
         if any(other.field == one.field and set(other.values) < set(one.values) for other in found):
@@ -248,12 +252,15 @@ def _joined(sentence: Sentence, found: list[Constraint]) -> list[Constraint]:
 
 
 def _kind(one: Constraint) -> tuple[object, ...]:
-    """Return the key by which conditions are joined. Sure and unsure denials differ, so that sure ones filter."""
+    """Return the key of a constraint: those with equal keys are joined.
+
+    Sure and unsure negations have different keys. Joined, they would be unsure, and then none of them would filter.
+    """
     return one.field, one.negated, one.also, one.negated and one.confidence < DENIED
 
 
 def _wary(sentence: Sentence, one: Constraint, left: Mapping[int, Sequence[Likely]]) -> Constraint:
-    """Lower the probability if an unknown or unsure word may be an alternative; raise that of a likely denied value.
+    """Return the constraint, less sure if an unknown or unsure word may be an alternative; surer if denied and likely.
 
     Args:
         left: the candidates of names that made no constraint, by the name's first token.
@@ -300,7 +307,7 @@ def _is_strange(sentence: Sentence, place: int) -> bool:
 
 
 def _is_together(sentence: Sentence, one: Constraint, other: Constraint) -> bool:
-    """Return whether documents must have both values of a list field: "both asbestos and lead"."""
+    """Return whether documents must have the values of both constraints, on a list field: "both asbestos and lead"."""
     if sentence.vocabulary.catalogue.fields[one.field].field.type != "list":
         return False
     between = sentence.text[one.end : other.start].casefold()

@@ -17,12 +17,12 @@ _WHOLES = frozenset("source collection corpus dataset series".split())
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """What was inferred without a declaration.
+    """What was inferred about a collection's words, beyond what its schema declares.
 
     Attributes:
         records: nouns for a document, such as "pep" and "peps".
-        units: unit of each numeric field whose name states one.
-        names: phrases of a question that point at each field.
+        units: {field: unit} for numeric fields whose name states the unit.
+        names: {field: phrases of a question that point at the field}.
     """
 
     records: tuple[str, ...]
@@ -70,7 +70,7 @@ def nouns_of(called: Sequence[str], catalogue: FieldCatalogue | None = None) -> 
 
 
 def forms_of(words: Collection[str]) -> frozenset[str]:
-    """Return nouns with their plural and singular forms."""
+    """Return the nouns with their plural and singular forms, in lower case."""
     known = {word.casefold() for word in words}
     singular = {word[:-1] for word in known if len(word) > 3 and word.endswith("s") and not word.endswith("ss")}
     return frozenset(known | singular | {f"{word}s" for word in known if word.isascii() and not word.endswith("s")})
@@ -100,7 +100,7 @@ def _unit_of(catalogue: FieldCatalogue, name: str) -> str | None:
 
 
 def with_derived(described: Mapping[str, Any], derived: Derived) -> dict[str, Any]:
-    """Return a collection's description with what was inferred.
+    """Return a collection's description with the inferred nouns, units and phrases added.
 
     Args:
         described: the description, as `Catalogue.describe` returns it; it is not changed.

@@ -64,7 +64,7 @@ class Candidate:
 
 
 def evidence(sentence: Sentence, one: Candidate) -> dict[str, float]:
-    """Return the numbers of a candidate's signs by the names of the signs; a missing sign counts as 0."""
+    """Return {sign: number} for a candidate; a sign that is missing counts as 0."""
     return dict(
         chain(
             signs_of_match(sentence, one),
@@ -235,7 +235,7 @@ def _of_columns(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float
 
 
 def _of_deeds(sentence: Sentence, one: Candidate) -> Iterator[tuple[str, float]]:
-    """Yield (sign, closeness) of a person's name to verbs for its field ("wrote" for authors) and for other fields."""
+    """Yield (sign, closeness) of verbs to a person's name: verbs for its field ("wrote" for authors) and others."""
     if sentence.vocabulary.roles[one.field] != "person":
         return
     near = closeness(sentence, one.mention)
@@ -255,7 +255,7 @@ _FILLERS = frozenset(
 def fields_beside(sentence: Sentence, mention: Mention, *, before: bool) -> set[str]:
     """Return the fields whose cue stands next to a value; empty if there is none.
 
-    Fillers such as "the", and other values, may stand between.
+    Fillers such as "the", and other values, may stand between the cue and the value.
 
     Args:
         before: whether to look before the value; if False, after it.
@@ -367,7 +367,7 @@ def asking() -> frozenset[str]:
 
 
 def is_content(sentence: Sentence, place: int) -> bool:
-    """Return whether a token is content: no stop word, value, cue of a field or noun for documents ("reports")."""
+    """Return whether a token is a content word: no stop word, value, cue of a field or noun for documents."""
     token = sentence.tokens[place]
     return (
         token.kind in ("word", "cjk")

@@ -33,8 +33,8 @@ async def source_like(
 ) -> SourceChoice | None:
     """Return the source whose examples or description the question clearly resembles most; None if there is none.
 
-    Only an outside source or a configured one (`[sources.NAME]`) is returned; other sources with examples compete. None
-    also if the embedder fails or does not know the language.
+    Only an outside source or a configured one (`[sources.NAME]`) is returned, and only if it leads over all other
+    sources with examples. The result is also None if the embedder fails or does not know the language.
     """
     told = {name: (*card.examples, *((card.good_for,) if card.named else ())) for name, card in cards.items()}
     told = {name: texts for name, texts in told.items() if texts}

@@ -74,9 +74,9 @@ def _left_undone(sentence: Sentence, lacked: Sequence[str]) -> dict[str, Existen
 
 
 def _field_at(sentence: Sentence, place: int, lacked: Sequence[str]) -> tuple[str | None, int]:
-    """Return the field whose words begin at a token, and the index after them.
+    """Return (field whose words begin at a token, index of the token after the words).
 
-    The field is None unless the words mean exactly one field, and some documents lack it.
+    The field is None if there are no such words, if they may mean several fields, or if all documents have the field.
     """
     roles = sentence.vocabulary.roles
     cued, behind = sentence.cue(place)
@@ -137,7 +137,7 @@ def _stated(sentence: Sentence, field: str, start: int, end: int) -> tuple[bool,
 
 
 def _is_whole(sentence: Sentence, end: int) -> bool:
-    """Return whether a field's word, which ends at `end`, is no part of a longer noun: False in "no author page"."""
+    """Return whether a field's word, which ends at `end`, is no part of a longer noun: False for "no [author] page"."""
     following = sentence.token(sentence.index_from(end))
     if following is not None and following.kind == "cjk":
         return following.text in "的也和、" or sentence.is_noun(sentence.index_from(end))
@@ -152,5 +152,5 @@ def _is_whole(sentence: Sentence, end: int) -> bool:
 
 @cache
 def _pattern(name: str, language: str) -> re.Pattern[str]:
-    """Return the regular expression with this name in the word list `existence`."""
+    """Return the regular expression called `name` in the word lists, such as "lacking_before"."""
     return re.compile(table("existence", language)[name], re.IGNORECASE | re.VERBOSE)

@@ -23,7 +23,7 @@ def values_allowed(filter: Json) -> list[Any]:
 def of_constraint(one: Constraint, fields: Mapping[str, FieldValues]) -> Json:
     """Return the filter for a constraint on values.
 
-    If it may be satisfied by several fields, their filters are joined by "or", or by "and" if it is negated.
+    If several fields may satisfy the constraint, their filters are joined by "or"; by "and" if it is negated.
     """
     parts = [_values(name, one, fields) for name in (one.field, *one.also)]
     return parts[0] if len(parts) == 1 else {"type": "and" if one.negated else "or", "filters": parts}
@@ -48,7 +48,7 @@ def of_date(one: DateRange, values: FieldValues, zone: tzinfo, units: DateUnits 
     """Return the filter for a range of days on a date field: from its first day to before its end.
 
     Args:
-        values: the field.
+        values: the field, with its first and last stored date.
         zone: the asker's time zone.
         units: for a field of months, quarters or years.
     Returns:
@@ -71,7 +71,7 @@ def of_date(one: DateRange, values: FieldValues, zone: tzinfo, units: DateUnits 
 
 
 def of_number(one: NumberRange) -> Json:
-    """Return the filter for a range of numbers or for single numbers; for a field of texts, for these."""
+    """Return the filter for a range of numbers or for single numbers; for a field of texts, for the texts in `one`."""
     if one.texts is not None:
         return {"type": "nin" if one.negated else "in", "key": one.field, "value": sorted(one.texts)}
     if one.values:
@@ -117,7 +117,7 @@ def is_outside(filter: Json) -> bool:
 
 
 def takes_away(filter: Json) -> bool:
-    """Return whether a filter only says which documents are left out: a negation or the outside of a range."""
+    """Return whether a filter says only which documents are excluded: a negation, or the outside of a range."""
     return excludes(filter) or is_outside(filter)
 
 

@@ -1,4 +1,4 @@
-"""Find the words of a flag's name in a question, and judge their place. A flag is a field that is true or false."""
+"""Find words of a flag's name in a question, and judge what they mean. A flag is a field that is true or false."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -85,7 +85,7 @@ def _short_hits(sentence: Sentence, words: Sequence[str], hits: Sequence[NameHit
 
 
 def _is_explained(sentence: Sentence, place: int, words: Sequence[str]) -> bool:
-    """Return whether the question's word has another meaning: a stop word, a value, or a cue for another field."""
+    """Return whether the word at `place` has another meaning: a stop word, a value, or a cue for another field."""
     fields = sentence.cue_fields(place)
     is_other = bool(fields) and not any(set(words) <= set(lexicon.name_words(field)) for field in fields)
     return is_other or sentence.folded(place) in lexicon.STOP_WORDS or sentence.mention_at(place) is not None
@@ -178,7 +178,7 @@ def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:
 
 
 def grouped(hits: Sequence[NameHit]) -> Iterator[list[NameHit]]:
-    """Yield the hits in groups that stand together and mean different words of the name.
+    """Yield the hits in groups; those of a group stand close together and mean different words of the name.
 
     Args:
         hits: in the order of the question.

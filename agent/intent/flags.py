@@ -62,7 +62,7 @@ class Flag:
 
     Attributes:
         truth: the field's values that mean true and false.
-        documents: number of documents that are true, and that are false.
+        documents: number of documents in which the field is true, and in which it is false.
         names: English names as words, without words such as "is". The first `own` names are the field's own, the others
             translations of its Chinese name.
         chinese: Chinese names.
@@ -86,7 +86,7 @@ class Named:
         truth: the field's values that mean true and false.
         start, end: the characters of the condition; they include a value that is written behind it: "pets = no".
         denied: True if the condition is that the flag is false.
-        is_loose: True if a translation of the flag's name stands where the documents are named.
+        is_loose: True if a translation of the flag's name stands where the question names the documents.
     """
 
     candidate: Candidate
@@ -126,13 +126,13 @@ def read_flags(sentence: Sentence) -> list[Constraint]:
 
 
 def _is_within(one: Candidate, other: Candidate) -> bool:
-    """Return whether another flag means these words and more: in "road closed" `rd_close`, not `closed_yard`."""
+    """Return whether the flag `other` is named by the words of `one` and more: `rd_close` by "[road closed]"."""
     (first, last), (start, end) = ((each.mention.first, each.mention.last) for each in (one, other))
     return one.field != other.field and start <= first and last <= end and last - first < end - start
 
 
 def flags_with_evidence(sentence: Sentence) -> Iterator[tuple[Named, dict[str, float]]]:
-    """Yield every flag that a question names, with its signs from `evidence`."""
+    """Yield (flag, signs) for every place where a question names a flag; the signs are those of `evidence`."""
     for flag in _flags(Same(sentence.vocabulary.catalogue)):
         for mention, denied, is_loose in _mentions(sentence, flag)[:_MOST_PLACES]:
             named = _named(sentence, flag, mention, denied)
@@ -222,10 +222,10 @@ def _mention(sentence: Sentence, flag: Flag, first: int, last: int, share: float
 
 
 def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Named | None:
-    """Return the flag as a candidate, with the denials and the value around its mention.
+    """Return the flag as a candidate for a condition, with the denials and the value around its mention.
 
-    None if the words belong to a date or number or to a phrase such as 以外 ("except"), if a single document is asked
-    about, or if it is unclear whether they are denied.
+    The result is None if the words belong to a date, a number or a phrase such as 以外 ("except"), if the question is
+    about a single document, or if it is unclear whether the words are denied.
 
     Args:
         denied: whether the words of the mention themselves deny the flag.
@@ -254,7 +254,7 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
 
 
 def _extent(sentence: Sentence, mention: Mention) -> int:
-    """Return the first character of the flag, or of a verb before that offers it: "[accept] pets", [允许]带宠物."""
+    """Return the start of the flag, or of a verb before it that offers it: "[accept] pets", [允许]带宠物."""
     offered = _offering_zh().search(sentence.text[: mention.start])
     if offered is not None:
         return offered.start()
@@ -266,7 +266,7 @@ def _extent(sentence: Sentence, mention: Mention) -> int:
 
 
 def _denial(sentence: Sentence, first: int) -> int | None:
-    """Return the first character of a denial before a flag, or None: "[nobody] answered", [不]允许带宠物 ("no pets").
+    """Return the start of a denial before a flag, or None: "[nobody] answered", [不]允许带宠物 ("no pets").
 
     Args:
         first: the first token of the flag.

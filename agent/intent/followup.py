@@ -73,11 +73,12 @@ class Carried:
     """A follow-up with what it takes over.
 
     Attributes:
-        pieces: the constraints of the turn and those taken over.
+        found: what was found in the follow-up itself.
+        pieces: the constraints of the follow-up and those taken over.
         context: words of earlier turns that a search for the turn needs; "" if none.
-        before: the question that it depends on.
-        lists: True if the turn narrows a list of documents, or asks the same about other values.
-        again: True if it asks the same question with other constraints.
+        before: what was found in the question before, on which the follow-up depends.
+        lists: True if the follow-up narrows a list of documents, or asks the same about other values.
+        again: True if the follow-up asks the question before with other constraints.
     """
 
     found: Found
@@ -89,10 +90,11 @@ class Carried:
 
 
 def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int = _MOST_TURNS) -> Carried | None:
-    """Return what a turn takes over from the conversation; None if it is complete by itself.
+    """Return a turn with what it takes over from the conversation; None if the turn is complete by itself.
 
     Args:
-        find: reads a text as `found` was read: for the same collections and date.
+        found: what was found in the turn.
+        find: finds the conditions in another text, for the same collections and date.
         turns: maximum number of earlier questions to follow; a follow-up to a follow-up takes over from both.
     """
     places = [place for place, turn in enumerate(history) if turn.role == "user" and turn.content.strip()]
@@ -128,7 +130,7 @@ def carry(found: Found, history: Sequence[Message], find: Finder, *, turns: int 
 
 
 def _of_records(found: Found, find: Finder) -> Found:
-    """Add the noun "documents" to "how many per stage?", so that the documents of the conversation are counted."""
+    """Read "how many per stage?" as "how many documents per stage?"; return other turns unchanged."""
     unread, text = read_calculation(found).unread, found.sentence.text
     noun = _RECORDS.get(unread[0].casefold()) if len(unread) == 1 else None
     return find(text.replace(unread[0], f"{unread[0]} {noun}", 1)) if noun is not None else found
@@ -155,7 +157,7 @@ def _of_what_was_measured(found: Found, before: Found, find: Finder) -> Found | 
 def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carried | None:
     """Read a turn that changes the constraints of the question before: "only the rejected ones", "and in 2022?".
 
-    The result is None for any other turn. If `same` is True, the turn asks the same question.
+    The result is None for any other turn. `same`: whether the turn is known to ask the question before again.
     """
     text = found.sentence.text
     before = replace(before, pieces=_firm(before.pieces))
@@ -168,7 +170,7 @@ def _narrowing(found: Found, before: Found, context: str, *, same: bool) -> Carr
     if (refines and found.pieces) or (same and (found.pieces or before.pieces)):
         return Carried(found, before, pieces, context, lists=True, again=same)
     if before.pieces and (_BEGINS_REFINING.match(text) or (not found.pieces and _comparison(found))):
-        # Words that were not understood narrow it further, so the documents are searched for them.
+        # Words that were not understood narrow the question further, so the documents are searched for them.
         return Carried(found, before, before.pieces, context, lists=False)
     if _AMONG.search(text) and topic_of(found) and before.pieces:
         return Carried(found, before, pieces, "", lists=False)
@@ -184,7 +186,7 @@ def _comparison(found: Found) -> str | None:
 
 
 def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carried | None:
-    """Read "others by the same inspector": take the field's value from the question before, else from the answer."""
+    """Read "by the same inspector" as that of the question before, else of the answer `said`; None for other turns."""
     match = pointing.THE_SAME.search(found.sentence.text)
     if match is None:
         return None
@@ -199,7 +201,7 @@ def _of_the_same(found: Found, before: Found, said: Found, context: str) -> Carr
 
 
 def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
-    """Resolve "she" in "what else did she write" to the person named last in the answer (`said`), else in the question.
+    """Resolve "she" in "what else did she write" to the last person in the answer `said`, else in the question before.
 
     The result is None if the turn has no such pronoun or names a person itself, or if nobody was named.
     """
@@ -215,14 +217,14 @@ def _of_person(found: Found, before: Found, said: Found) -> Carried | None:
 
 
 def _is_of_records(found: Found, before: Found) -> bool:
-    """Return whether "they" in a calculation may mean documents, because they are constrained by more than a person."""
+    """Return whether "they" in a calculation may mean documents: the question before constrains more than a person."""
     people = found.sentence.vocabulary.of_role("person")
     others = any(piece.field not in people for piece in before.pieces)
     return others and bool(pointing.OF_MANY.search(found.sentence.text)) and find_calculation(found) is not None
 
 
 def _of_document(found: Found, before: Found, said: Found, answered: str, context: str) -> Carried | None:
-    """Resolve "it" or "the latest one" to a document that the answer names; None if the turn asks for no document."""
+    """Resolve "it" to a document that the answer (text `answered`, conditions `said`) names; None if none is meant."""
     text = found.sentence.text
     document = pointing.document_meant(found, before, said, answered) if pointing.THING.search(text) else None
     if document is None:
@@ -245,7 +247,7 @@ def _counting(found: Found, before: Found, context: str) -> Carried | None:
 
 
 def _grouped(found: Found) -> str | None:
-    """Return the field that a turn groups by, or None: "how many per stage?" asks about all stages."""
+    """Return the field by which a turn groups documents: `stage` for "how many per stage?"; None if it does not."""
     calculation = find_calculation(found)
     return calculation.aggregate.get("group_by") if calculation is not None else None
 
@@ -269,7 +271,7 @@ def _with_bare_values(found: Found, before: Found) -> Found:
 
 
 def _bare(found: Found, mention: Mention, stated: set[str], asked: set[str]) -> Piece | None:
-    """Return the constraint for a value without words around it; None if its field is in `stated` or is unclear.
+    """Return the constraint for a value of a turn, "the [rejected] ones"; None if unclear or its field is in `stated`.
 
     Fields in `asked`, which the question before constrained, are preferred.
     """
@@ -296,7 +298,7 @@ def leans(found: Found) -> bool:
 
 
 def _context(before: Found, answered: str, *, thing: bool) -> str:
-    """Return the question before; the answer is added if the question has no topic or `thing` (the turn says "it")."""
+    """Return the question before, for a search; add the answer if it has no topic or `thing` (the turn says "it")."""
     rest = before.rest
     if topic_of(before) and not thing:
         return rest[:_LONGEST_CONTEXT]
@@ -312,7 +314,7 @@ def stripped(text: str) -> str:
 
 
 def _on_the_same_date(found: Found, before: Found) -> Found:
-    """Move the turn's dates to the question's date field, unless a word names another: "denied in 2023", "2024?"."""
+    """Move the turn's dates to the date field of the question before, unless a word of the turn names another field."""
     dates = found.sentence.vocabulary.of_role("date")
     field = next((piece.field for piece in before.pieces if piece.field in dates), None)
     units = found.sentence.vocabulary.units
@@ -327,7 +329,7 @@ def _on_the_same_date(found: Found, before: Found) -> Found:
 
 
 def _in_the_same_fields(found: Found, before: Found) -> Found:
-    """Move the turn's values to the question's fields, unless a word names another: "same for Ito" after an author."""
+    """Move the turn's values ("same for Ito") to fields of the question before, unless a word names another field."""
     cued = {name for _, names in found.sentence.cued for name in names}
     fields = found.sentence.vocabulary.catalogue.fields
     asked = [one.field for one in before.pieces if one.filter["type"] in _PLAIN]
@@ -344,10 +346,10 @@ def _in_the_same_fields(found: Found, before: Found) -> Found:
 
 
 def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | None = None) -> tuple[Piece, ...]:
-    """Return the earlier constraints and the new ones; an earlier one on a field of a new one is replaced.
+    """Return the earlier constraints on fields that no new one (`now`) constrains, and then the new ones.
 
-    An earlier one on the field `grouped`, by which the turn groups, is left out. A new exclusion replaces only the
-    constraint that it denies.
+    Earlier ones on `grouped`, the field by which the turn groups, are left out. A new exclusion ("not Bo") replaces
+    only the constraint that it denies ("by Bo").
     """
     stated = {grouped, *(key for piece in now if not excludes(piece.filter) for key in keys_named(piece.filter))}
     denied = [
@@ -358,7 +360,7 @@ def _overridden(before: Sequence[Piece], now: Sequence[Piece], grouped: str | No
 
 
 def _beside(found: Found, before: Found) -> Piece | None:
-    """Return the year or version beside that of the question, for "and the year before?"; None if not asked for."""
+    """Return the year or version next to that of the question before: "and the year before?"; None for other turns."""
     said = _BESIDE.search(found.sentence.text)
     if said is None or wording.YES_OR_NO.search(found.sentence.text):
         return None  # "was it in the next release?" asks about a document found before
@@ -376,7 +378,7 @@ def _beside(found: Found, before: Found) -> Piece | None:
 
 
 def _version_beside(before: Found, step: int) -> Piece | None:
-    """Return the known version `step` places after that of the question, or None."""
+    """Return the known version `step` places after that of the question before, as a condition; None without one."""
     vocabulary = before.sentence.vocabulary
     versions = vocabulary.of_role("version")
     piece = next((one for one in before.pieces if one.field in versions and one.filter["type"] == "eq"), None)

@@ -46,7 +46,7 @@ _OF_TIME = frozenset("同期 同时 当时 期间 时期 时间".split())
 
 
 def english_names(names: Names, fields: Collection[str]) -> dict[tuple[str, ...], tuple[Known, ...]]:
-    """Return the values of the given fields whose names are one to three English words, by `english_key`."""
+    """Return {`english_key` of a name: values} for the values of these fields named by one to three English words."""
     found: dict[tuple[str, ...], list[Known]] = {}
     for words, known in names.items():
         given = [one for one in known.values() if one.field in fields and (one.how == "exact" or _is_end_of_path(one))]
@@ -149,7 +149,7 @@ def translated_values(
     """Yield (first, last, value) for Chinese tokens [first, last) whose English meaning is a value: 石棉 is asbestos.
 
     Args:
-        taken: indices of tokens that are left out.
+        taken: indices of tokens that belong to other names.
     """
     for run in chinese_runs(tokens, taken) if vocabulary.english else ():
         text = "".join(tokens[index].text for index in run)
@@ -168,7 +168,7 @@ def translated_values(
 def translated_cues(
     tokens: Sequence[Token], vocabulary: "Vocabulary", spelt: Mapping[str, tuple[str, ...]]
 ) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return fields by the tokens of Chinese words that name them in English: 公司 points at "company".
+    """Return {characters of a Chinese word: fields} for words whose English meaning names fields: 公司 for `company`.
 
     Args:
         spelt: see `spelt_phrases`.
@@ -184,7 +184,7 @@ def translated_cues(
 
 
 def spelt_phrases(tokens: Sequence[Token], vocabulary: "Vocabulary") -> dict[str, tuple[str, ...]]:
-    """Return the fields that Chinese phrases of a question name by their Pinyin: 投流 and 投了流 -> `touliu`.
+    """Return {Chinese phrase of a question: fields that its Pinyin names}: 投流 and 投了流 -> `touliu`.
 
     A phrase consists of whole words and is no name of a value. A field's name may also be the first letters of the
     syllables: ja_rq for 结案日期.

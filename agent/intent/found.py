@@ -45,7 +45,7 @@ from retrievers.text.glosses import senses_of
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A condition: its filter, field, and characters [start, end) in the question; `why` is the evidence in words."""
+    """A condition that a question states at characters [start, end). `why` is the evidence for it in words, or ""."""
 
     field: str
     filter: Json
@@ -60,8 +60,9 @@ class Found:
     """The conditions and topics stated in a text.
 
     Attributes:
+        constraints, dates, numbers: the conditions on values, ranges of days and conditions on numbers behind `pieces`.
         pieces: all conditions but those in `lengths`, in the order of the question.
-        left: values named as topics, and names whose meaning is unclear.
+        left: names of values that make no condition: topics, and names whose meaning is unclear.
         lengths: conditions on the number of values in a list; calculations can apply them, searches cannot.
         unread_dates: characters [first, last) of date words that could not be read completely.
         unclear: comparisons of numbers whose field is unclear, with the reason.
@@ -106,10 +107,11 @@ def find(
     """Return all conditions and topics that a question states.
 
     Args:
+        calendar: the asker's meaning of "today", a week and a fiscal year.
         counted, frequencies: see `Sentence`.
         nouns: nouns for a document of the collections in scope: "pep", "peps".
         now: the present in the time zone of the asker; dates mean days in that zone.
-        more: (field, value, documents) looked up in fields with too many values, see `find_mentions`.
+        more: (field, value, number of documents) looked up in fields with too many values to keep in memory.
     """
     sentence = _sentence_of(text, vocabulary, nouns, more, counted=counted, frequencies=frequencies or {})
     crowd: Sequence[Mention] = ()
@@ -147,7 +149,7 @@ def find(
 
 
 def _names_number(sentence: Sentence, mention: Mention, numbers: Sequence[NumberRange]) -> bool:
-    """Return whether a word means the field of the number behind it, not a value: "[headway] 10 or less"."""
+    """Return whether the name of a value means the field of the number behind it instead: "[headway] 10 or less"."""
     own = set(map(stem, sentence.text[mention.start : mention.end].casefold().split()))
     return any(
         mention.last == sentence.index_from(one.start) and own <= set(map(stem, lexicon.name_words(one.field)))
@@ -156,9 +158,9 @@ def _names_number(sentence: Sentence, mention: Mention, numbers: Sequence[Number
 
 
 def _with_ended_denials(sentence: Sentence, flags: Sequence[Constraint], existing: Sequence[Existence]) -> Sentence:
-    """Return the sentence with denials that end at the flag or missing field that they belong to.
+    """Return the sentence with `denials` in which a word that denies a flag or a missing field denies no further value.
 
-    "not closed on the Heron" denies "closed" alone, and "no destination recorded and urgent" the destination alone.
+    "not closed on the Heron" denies only "closed"; "no destination recorded and urgent" denies only the destination.
     """
     denied = [
         (one.start, one.end)
@@ -187,7 +189,7 @@ def _sentence_of(
     counted: bool,
     frequencies: Mapping[str, float],
 ) -> Sentence:
-    """Return the text with its tokens and mentions; the arguments are those of `find`."""
+    """Return the text as a sentence with tokens and names of values; the arguments are those of `find`."""
     tokens = tokenize(text)
     spelt = spelt_phrases(tokens, vocabulary)
     more_cues = translated_cues(tokens, vocabulary, spelt)
@@ -203,7 +205,7 @@ def _sentence_of(
 
 
 def _dated(sentence: Sentence, calendar: Calendar) -> tuple[Sentence, list[DateRange], Sequence[tuple[int, int]]]:
-    """Return the sentence with its dates and denials, the dates, and the characters of unread date words."""
+    """Return (sentence with dates and denials, ranges of days, characters [first, last) of unread date words)."""
     ranges, unread = read_dates(sentence.text, calendar)
     dates = [one for one in ranges if is_stated(one, sentence, calendar)]
     dates = [
@@ -254,14 +256,14 @@ def _is_in_counting_word(text: str, mention: Mention) -> bool:
 
 
 def _holds(mention: Mention, one: DateRange) -> bool:
-    """Return whether a date ends inside a name of several words: "Business Today", "on Sun Terrace"."""
+    """Return whether a date ends inside a name of several words: "Business [Today]", "[on Sun] Terrace"."""
     is_whole = mention.known[0].how == "exact" and mention.last - mention.first > 1
     is_inside = mention.start < one.end <= mention.end
     return is_whole and is_inside and (mention.start <= one.start or one.end < mention.end)
 
 
 def _is_agent(sentence: Sentence, mention: Mention, one: DateRange) -> bool:
-    """Return whether a date is the person who did something: "commissioned by Winter", "seen by June"."""
+    """Return whether a word read as a date names a person who did something: "seen by [June]"."""
     people = sentence.vocabulary.of_role("person")
     is_led = mention.end == one.end and sentence.folded(mention.first - 1) == "by"
     return is_led and bool(mention.of(*people)) and is_past_verb(sentence.folded(mention.first - 2))
@@ -295,7 +297,7 @@ _TRAILING = re.compile(r"^\s*(?:['’]s\b|[’”」』\"'）)]+|的(?=[^\u4e00-
 
 
 def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) -> list[Piece]:
-    """Return one condition for each date field that has ranges.
+    """Return the conditions that the ranges of days in `dates` make: one for each date field that they are about.
 
     Several ranges of a field are alternatives, but overlapping open ones ("after 2001", "before 2024") apply together.
     """
@@ -343,14 +345,13 @@ def _date_pieces(sentence: Sentence, dates: Sequence[DateRange], now: datetime) 
 
 
 def date_field(sentence: Sentence, one: DateRange) -> str | None:
-    """Return the date field that a range is about: the one whose word is nearest, else the main date; None if none."""
+    """Return the date field of a range: one named nearby, else one with such texts, else the main one; None if none."""
     fields = sentence.vocabulary.of_role("date")
-    # `main_date` also decides among fields with uninformative names.
     return _named_date(sentence, one, fields) or _written_in(sentence, one) or main_date(sentence.vocabulary)
 
 
 def _written_in(sentence: Sentence, one: DateRange) -> str | None:
-    """Return the only field of months or quarters with texts like the question's: "Q3" for "2025-Q3"; or None."""
+    """Return the only field of months or quarters that writes a range like the question, "Q3" as "2025-Q3"; or None."""
     named = [name for name, units in sentence.vocabulary.units.items() if units.is_written(one.period, one.phrase)]
     return named[0] if len(named) == 1 else None
 
@@ -382,7 +383,7 @@ def _named_date(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by
 
 
 def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
-    """Return whether a verb beside a range means something else than making documents: "orders dispatched in May"."""
+    """Return whether a verb beside a range is about something else than making documents: "[dispatched] in May"."""
     after = _DONE_THEN.match(sentence.text, one.end)
     if after:
         meant = {after[1], *(word for sense in senses_of(after[1]) for word in sense)}
@@ -395,5 +396,5 @@ def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
 
 @cache
 def _said(kind: str) -> frozenset[str]:
-    """Return the words of a kind in the word list `dated`, for all languages."""
+    """Return a list of words about dates, in all languages: "makes" -> verbs for making documents ("written", ...)."""
     return frozenset(table("dated").get(kind, ()))

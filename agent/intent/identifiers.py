@@ -18,7 +18,7 @@ _IDENTIFIER = re.compile(
 
 
 def is_identifier(found: Found) -> bool:
-    """Return whether a question has an identifier and at most two other content words (in Chinese three)."""
+    """Return whether a question has an identifier ("ERR42") and at most two other content words, in Chinese three."""
     text = found.sentence.text
     most = 2 if not has_chinese(text) else 3
     return _IDENTIFIER.search(text) is not None and len(beside_identifiers(found)) <= most

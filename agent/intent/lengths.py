@@ -52,7 +52,7 @@ _ALONE = re.compile(
 
 
 def find_lengths(sentence: Sentence) -> list[Length]:
-    """Return the conditions on the number of values in list fields."""
+    """Return the conditions on the number of values in list fields: "with [five or more authors]"."""
     found: list[Length] = _alone(sentence)
     for index, token in enumerate(sentence.tokens):
         if sentence.mention_at(index) is not None or any(first <= token.start < last for first, last in sentence.taken):
@@ -76,7 +76,7 @@ def find_lengths(sentence: Sentence) -> list[Length]:
 
 
 def _alone(sentence: Sentence) -> list[Length]:
-    """Return the condition that a list of people has one element, if a named person acted alone; else []."""
+    """Return the condition that a list of people has one element, if a named person "wrote alone"; else []."""
     known, roles = sentence.vocabulary.catalogue.fields, sentence.vocabulary.roles
     named = dict.fromkeys(one.field for mention in sentence.mentions for one in mention.known)
     people = [name for name in named if roles.get(name) == "person" and known[name].field.type == "list"]

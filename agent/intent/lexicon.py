@@ -14,7 +14,7 @@ from agent.intent.words import table
 
 
 def _listed(name: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the phrases of a word list by their key, for all languages together."""
+    """Return the phrases of the word list `name` by key, those of all languages together."""
     found: dict[str, tuple[str, ...]] = {}
     for language in WRITTEN:
         for key, phrases in table(name, language).items():

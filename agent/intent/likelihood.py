@@ -27,14 +27,14 @@ _NONE = -9.0
 
 
 class Weights(NamedTuple):
-    """The trees that judge a candidate by its own evidence (`alone`), and then among all candidates (`signs_among`)."""
+    """The trees that judge a candidate by its own evidence, and those that then judge it among all (`signs_among`)."""
 
     alone: Trees
     among: Trees
 
 
 class Likely(NamedTuple):
-    """A candidate, the probability that it is meant as a constraint, and the same by its own evidence `alone`."""
+    """A candidate, the probability that it is a constraint, and `alone`, that probability by its own evidence only."""
 
     candidate: Candidate
     probability: float
@@ -94,7 +94,7 @@ def _highest(logits: Iterable[float]) -> float:
 
 
 def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
-    """Return a candidate for each field in which a name may be a constraint, that with most documents first."""
+    """Return a candidate for each field in which a name may be a constraint, the one with the most documents first."""
     found = []
     for field in dict.fromkeys(one.field for one in mention.known):
         known = values_of(sentence, mention.of(field))
@@ -110,7 +110,7 @@ def candidates(sentence: Sentence, mention: Mention) -> list[Candidate]:
 
 
 def _is_person(sentence: Sentence, one: Candidate, beside: set[str]) -> bool:
-    """Return whether words beside a name say that it is a person of the field: "by Rose", "case officer Park"."""
+    """Return whether words beside a name say that it means a person of the candidate's field: "by Rose"."""
     known, tokens = sentence.vocabulary, sentence.tokens
     is_said = known.roles[one.field] == "person" and says_person(one.field, tokens, one.mention.first, known)
     return is_said or one.field in beside

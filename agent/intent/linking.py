@@ -123,7 +123,7 @@ def _covered(found: Sequence[Mention]) -> set[int]:
 
 
 def _looked_up(more: Sequence[tuple[str, str, int]]) -> dict[tuple[str, ...], tuple[Known, ...]]:
-    """Return the looked-up values by all words of a value, and by its first and its last word.
+    """Return the looked-up values, keyed by all words of a value, and by its first and by its last word alone.
 
     Args:
         more: see `find_mentions`.
@@ -195,7 +195,8 @@ def _is_inside(tokens: Sequence[Token], index: int) -> bool:
 def _is_cut(tokens: Sequence[Token], first: int, last: int) -> bool:
     """Return whether a name is only part of an identifier: `postgresql-15` in `postgresql-15-cron`.
 
-    A name followed by an ordinary word is not part of an identifier: "non-final", "security-related".
+    The name is the tokens from `first` to `last`, both included. Before an ordinary word a name is not part of an
+    identifier: "non-final", "security-related".
     """
     for mark, beyond in ((first - 1, first - 2), (last + 1, last + 2)):
         if not 0 <= beyond < len(tokens) or tokens[mark].text not in _JOINING or not _is_inside(tokens, mark):

@@ -21,7 +21,7 @@ _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages
 
 
 def is_lookalike(sentence: Sentence, mention: Mention, known: Known) -> bool:
-    """Return whether a name does not mean its value here but is, for example, a pronoun or part of a longer name."""
+    """Return whether a name does not mean the value `known` here but, for example, is a pronoun: "it" for IT."""
     field, how = known.field, known.how
     role, before = sentence.vocabulary.roles[field], sentence.folded(mention.first - 1)
     if role == "version" and before in _PARTS_OF_TEXTS:
@@ -100,7 +100,7 @@ def _is_number_of_another(sentence: Sentence, mention: Mention, field: str) -> b
 
 
 def _is_bound(sentence: Sentence, mention: Mention, field: str) -> bool:
-    """Return whether a number, with its field, is a bound of a comparison or range: "berth 7 to [berth 42]"."""
+    """Return whether a number with the word for its field bounds a comparison or range: "berth 7 to [berth 42]"."""
     start, end = sentence.extent(mention, field)
     stated = compared_alone(sentence, Amount(start, end, (AmountReading(0.0),)))
     if stated is not None and stated.is_open:

@@ -92,7 +92,7 @@ def counted_in(name: str) -> float:
 
 
 def check_units(schema: Mapping[str, Field]) -> None:
-    """Check that questions can say the declared units: a unit of the word lists, or a name for this field alone.
+    """Check that questions can state each declared unit: it is in the word lists, or a word of its own ("parsecs").
 
     Raises:
         BadRequest: an amount in a unit would be read as something else ("km/h" as km) or not at all ("#").
@@ -126,9 +126,10 @@ def _plainly(text: str) -> float | None:
 
 
 def _texts(values: FieldValues) -> tuple[dict[str, tuple[float, Unit | None]], str] | None:
-    """Return (number, unit) by text, and the stem of the noun behind all numbers: "page" for "120 pages", else "".
+    """Return ({text: (number, unit)}, stem of the noun after all numbers): "page" for "120 pages", "" without a noun.
 
-    None if a text is no number, or if all may be years, versions or ids. Texts for a missing number are skipped.
+    None if a text is no number, if the texts may be years, versions, ids or times of day, or if more than 40 % stand
+    for a missing number, such as "n/a". Other texts for a missing number are left out.
     """
     texts = [text for text in values.values if text.casefold().strip() not in _EMPTY]
     first = _first_of_two if _are_converted(texts) else str.strip
@@ -155,7 +156,7 @@ def _texts(values: FieldValues) -> tuple[dict[str, tuple[float, Unit | None]], s
 def _are_converted(texts: Sequence[str]) -> bool:
     """Return whether each text holds an amount and the same in another unit: "144 (56)", "149.0 km (92.6 mi)".
 
-    The second number must be the first times one factor for all texts; matches with goals in brackets are not so.
+    In all texts the second number must be the first times the same factor. Scores such as "3 (1)" have no such factor.
     """
     pairs = [_TWICE.fullmatch(text.strip()) for text in texts]
     numbers = [tuple(float(one.replace(",", "")) for one in pair.group("one", "two")) for pair in pairs if pair]
@@ -182,7 +183,7 @@ def _are_versions(texts: Mapping[str, object]) -> bool:
 
 
 def _written(text: str) -> tuple[tuple[AmountReading, ...], str] | None:
-    """Return the possible readings of the number in a text, and the stem of the noun behind; None for other texts."""
+    """Return (readings of the number in a text, stem of the noun after it or ""); None if the text is anything else."""
     text = text.strip()
     amounts = find_amounts(text)
     if len(amounts) != 1 or amounts[0].start != 0 or amounts[0].is_worded or re.match(r"\D*0\d", text):
@@ -207,10 +208,10 @@ def _clocks(texts: list[str]) -> dict[str, tuple[float, Unit | None]] | None:
 
 
 def _of_name(words: tuple[str, ...]) -> tuple[Unit | None, frozenset[str]]:
-    """Return the unit in a field's name, or None, and the words that state it.
+    """Return (unit in a field's name or None, words of the name that state the unit).
 
-    It stands at the end ("size_kb", "area_m2", "nitrate_mg_l", 预算万元), else it is any word of several letters. "min"
-    at the beginning means minimum, but minutes before words such as "to": "min_to_scene".
+    The unit is at the end ("size_kb", "area_m2", "nitrate_mg_l", 预算万元), else the first word of several letters for
+    a unit counts. "min" at the beginning means minimum, but minutes before words such as "to": "min_to_scene".
     """
     named = named_units()
     if (per := _rate(words)) is not None:
@@ -232,10 +233,10 @@ def _of_name(words: tuple[str, ...]) -> tuple[Unit | None, frozenset[str]]:
 
 
 def _rate(words: tuple[str, ...]) -> tuple[Unit, frozenset[str]] | None:
-    """Return a rate's unit at the end of a field's name, and its words: nitrate_mg_l, flow_lps, price_eur_per_m2.
+    """Return (unit of a rate at the end of a field's name, its words): nitrate_mg_l, flow_lps, price_eur_per_m2.
 
-    None if there is none. Without "per" the two units must be a pair of `_RATES`, and "min" does not count: it means
-    minimum in "height_m_min".
+    None if there is none. Without "per" the two units must be a usual pair, such as length and time, and "min" does not
+    count: it means minimum in "height_m_min".
     """
     named = named_units()
     pair = _PER.fullmatch(words[-1]) if len(words) > 1 and words[-1] not in named else None
@@ -276,17 +277,17 @@ def _of_description(text: str) -> Unit | None:
 
 
 def are_others(own: Collection[str], said: Collection[str]) -> bool:
-    """Return whether a field's name and a question name different amounts of money: "budget" and "cost" do."""
+    """Return whether words `own` of a field's name and `said` of a question mean other amounts: "budget", "cost"."""
     named, meant = _AMOUNTS.intersection(own), _AMOUNTS.intersection(said)
     return bool(named and meant) and named.isdisjoint(meant) and not (named | meant) <= _SPENT
 
 
 @cache
 def kinds_implied(sorts: tuple[str, ...]) -> Mapping[str, frozenset[str]]:
-    """Return the kinds of quantities by the words that imply them: money by "expensive".
+    """Return the kinds of quantities by the words that imply them: {"expensive": {"money"}}.
 
     Args:
-        sorts: see `Columns.implied`.
+        sorts: the word lists to read: "ends" for words of an order ("longest"), "nouns" for words of a quantity.
     """
     kinds: dict[str, frozenset[str]] = {}
     for one in (one for sort in sorts for one in table("implied")[sort]):

@@ -1,4 +1,4 @@
-"""Measure how much of a question names values and fields of the catalogue."""
+"""Measure how much of a question names values and fields of the catalogue: evidence that documents can answer it."""
 
 import re
 from typing import NamedTuple
@@ -29,7 +29,10 @@ class Mentioned(NamedTuple):
 
 
 def mentioned(found: Found) -> Mentioned | None:
-    """Return how much of a question names values and fields; None if it certainly asks for documents."""
+    """Return how much of a question names values and fields, for the choice between the documents and the web.
+
+    None if the question is surely for the documents: "our reports on Spain", "ERR_CONN_4711".
+    """
     sentence = found.sentence
     if smalltalk.is_own(sentence.text) or _CODE_ALONE.fullmatch(sentence.text):
         return None

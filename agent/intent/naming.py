@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def signs_of_match(sentence: Sentence, one: "Candidate") -> Iterator[tuple[str, float]]:
-    """Yield (sign, number) for how the name is related to its value."""
+    """Yield (name of a sign, number) for how the name of the candidate `one` is related to its value."""
     first = one.known[0]
     others = (known for known in one.mention.known if known.field != one.field)
     yield f"how {first.how}", 1.0
@@ -39,7 +39,7 @@ def _is_plural(said: str, value: str) -> bool:
 
 
 def signs_of_writing(sentence: Sentence, one: "Candidate") -> Iterator[tuple[str, float]]:
-    """Yield (sign, number) for how the name is written, and how common its words are in the language and documents."""
+    """Yield (name of a sign, number) for how a name is written, and how common its words are in texts and documents."""
     mention = one.mention
     tokens = [token for token in sentence.tokens[mention.first : mention.last] if token.kind != "mark"]
     text = sentence.text[mention.start : mention.end]

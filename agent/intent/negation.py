@@ -1,6 +1,6 @@
 """Decide whether a condition is denied: "not yet accepted", "anyone but Ann", "minus 2025".
 
-A negation applies to a condition behind it if only words without a meaning of their own, cues of the condition's field
+A negation applies to a condition after it if only words without a meaning of their own, words for the condition's field
 and other values of that field stand between. If another word stands between, it is unclear what is denied, and neither
 the condition nor its opposite is read.
 """
@@ -38,8 +38,8 @@ def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]
     """Return whether a condition is denied; None if that is unclear.
 
     Args:
-        start, end: the characters [start, end) that state it.
-        fields: the fields that it may be about.
+        start, end: the characters [start, end) that state the condition.
+        fields: the fields that the condition may be about.
     """
     first, last = sentence.index_from(start), sentence.index_from(end)
     before = _before(sentence, first, last, fields)
@@ -58,7 +58,7 @@ def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]
 
 
 def negator_of(sentence: Sentence, start: int, fields: Collection[str]) -> Negator | None:
-    """Return the word of negation that applies to the condition that begins at a character, or None."""
+    """Return the word of negation that applies to the condition at the character `start`; None if none does."""
     return _reaching(sentence, sentence.index_from(start), fields)[0]
 
 
@@ -88,9 +88,9 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
 
 
 def _is_deed_of_topic(sentence: Sentence, negator: Negator, first: int, fields: Collection[str]) -> bool:
-    """Return whether a denied verb is about something else than the documents: "a logo not shown in [Lyon]".
+    """Return whether a denied verb before a condition describes no document: "a logo not [printed] in Lyon".
 
-    False if the verb names the field ("not born in") or the field holds people, who deal with documents.
+    False if the verb is a word for one of `fields` ("not born in"), or if these hold people, who deal with documents.
     """
     between = range(negator.last, first)
     has_deed = any(sentence.folded(place).endswith("ed") or sentence.folded(place) in _DEEDS for place in between)
@@ -114,7 +114,7 @@ def _asks_whether(sentence: Sentence) -> bool:
 
 
 def _is_compared(sentence: Sentence, negator: Negator, fields: Collection[str]) -> bool:
-    """Return whether a value is contrasted with another of its field: "does Ann's report differ, unlike [Bo]'s"."""
+    """Return whether a negation contrasts two values of `fields`: "does Ann's report differ, [unlike] Bo's"."""
     return negator.kind == "excluding" and any(
         one.last <= negator.first and not _fields_of(one).isdisjoint(fields) for one in sentence.mentions
     )
@@ -134,9 +134,9 @@ def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool:
 
 
 def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[Negator | None, int, bool]:
-    """Return (negator, number of unknown words between, whether a condition is between) for the token at `first`.
+    """Return (negator, number of unknown words between, whether another condition is between).
 
-    The result is (None, 0, False) if no negator applies to it.
+    The negator is the one that applies to the condition at the token `first`; (None, 0, False) if none does.
     """
     place, unclear, joins, depth, crosses, closed, joined = first, 0, 0, 0, False, False, False
     for _ in range(_REACH if sentence.negators else 0):
@@ -166,10 +166,10 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
 
 
 def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int, str]:
-    """Return the first token of the phrase that ends at a token, and how the phrase affects a negation before it.
+    """Return (index of the first token of the phrase that ends at the token `place`, sort of the phrase).
 
-    "value": another value of the field; "over": no effect; "other": another condition; "clause": the end of a Chinese
-    clause; "word": an unknown word.
+    "value": a value of `fields`; "over": a phrase that a negation reaches across; "other": a condition on another
+    field; "clause": the end of a Chinese clause; "word": an unknown word.
     """
     token, over = sentence.tokens[place], sentence.mention_at(place)
     if over is not None and over.last - over.first == 1 and token.folded in lexicon.STOP_WORDS:
@@ -213,7 +213,7 @@ def _chinese_words(sentence: Sentence) -> tuple[str, ...]:
 
 
 def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
-    """Return whether a clause ends at a token; a comma inside a list of the field's values does not end it."""
+    """Return whether a clause ends at a token; a comma inside a list of values of `fields` does not end a clause."""
     token = sentence.tokens[place]
     if token.kind == "cjk":
         return any(
@@ -234,7 +234,7 @@ def _ends(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
 
 
 def _is_of_documents(sentence: Sentence, negator: Negator, first: int, last: int) -> bool:
-    """Return whether a denial includes a noun for documents: "except those from [Lyon]", "no [urgent] mails"."""
+    """Return whether a denied condition has a noun for documents: "except [those] from Lyon", "no urgent [mails]"."""
 
     def is_head(place: int) -> bool:
         return sentence.folded(place) in words_of_kind("heads") or (
@@ -245,7 +245,7 @@ def _is_of_documents(sentence: Sentence, negator: Negator, first: int, last: int
 
 
 def _is_followed_by_other(sentence: Sentence, last: int, fields: Collection[str]) -> bool:
-    """Return whether a condition on another field follows in the clause."""
+    """Return whether a condition on a field not in `fields` follows in the clause, from the token `last` on."""
     for place in range(last, len(sentence.tokens)):
         token, over = sentence.tokens[place], sentence.mention_at(place)
         if over is None and _ends(sentence, place, fields):
@@ -311,7 +311,7 @@ def _is_in_doubt(sentence: Sentence, last: int, fields: Collection[str]) -> bool
 
 
 def _is_leaving(sentence: Sentence, place: int) -> bool:
-    """Return whether a verb of leaving out stands earlier in the clause: "leave drafts [out]"."""
+    """Return whether a verb that "out" at `place` completes stands earlier in the clause: "[leave] drafts out"."""
     for before in range(place - 1, max(place - _REACH, -1), -1):
         if sentence.tokens[before].text in ENDS and sentence.mention_at(before) is None:
             return False
@@ -346,7 +346,7 @@ def _is_over_behind(sentence: Sentence, place: int) -> bool:
 
 
 def _said_between(sentence: Sentence, token: Token) -> int:
-    """Return the length in characters of a word that may stand between a value and its exclusion, 0 if none."""
+    """Return the length of the word at `token` that may stand between a value and its exclusion, 0 if none."""
     nouns = max(
         (len(word) for word in _nouns_zh(sentence, token) if sentence.text.startswith(word, token.start)), default=0
     )
@@ -354,7 +354,7 @@ def _said_between(sentence: Sentence, token: Token) -> int:
 
 
 def _spoken(sentence: Sentence, token: Token, kind: str) -> int:
-    """Return the length in characters of the longest word of a kind that begins at a token, 0 if none."""
+    """Return the length in characters of the longest word of the list `kind` that begins at a token, 0 if none."""
     return max((len(word) for word in words_of_kind(kind) if sentence.text.startswith(word, token.start)), default=0)
 
 

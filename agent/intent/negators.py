@@ -52,7 +52,7 @@ class Negator:
 
 @cache
 def _phrases(kind: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
-    """Return the phrases of a kind of negation, as words, by their first word; the longest first."""
+    """Return the phrases of a kind of negation, each as its words, keyed by the first word; the longest first."""
     found: dict[str, list[tuple[str, ...]]] = {}
     for phrase in table("negation")[kind]:
         words = tuple(token.folded for token in tokenize(phrase.replace("’", "'")))
@@ -62,7 +62,7 @@ def _phrases(kind: str) -> Mapping[str, tuple[tuple[str, ...], ...]]:
 
 @cache
 def words_of_kind(kind: str) -> frozenset[str]:
-    """Return the words of a list under `negation` in `words/*.toml`, for all languages."""
+    """Return the words in the list `kind` of the table `negation` in `words/*.toml`, for all languages."""
     return frozenset(table("negation")[kind])
 
 
@@ -131,7 +131,7 @@ def _abbreviates_number(sentence: Sentence, place: int) -> bool:
 
 
 def _is_led(sentence: Sentence, place: int, kind: str) -> bool:
-    """Return whether a word shortly before makes "but" or "than" exclude something."""
+    """Return whether a word before "but" or "than" makes it exclude something: "[all] but", "[another] city than"."""
     return not words_of_kind(_LED[kind]).isdisjoint({sentence.folded(place - n) for n in range(1, _LED_BY + 1)})
 
 
@@ -158,6 +158,7 @@ def is_deed_denied(sentence: Sentence, first: int, last: int, fields: Collection
 
     Args:
         first, last: the tokens [first, last) of the name.
+        fields: the fields of which the name may be a value.
     """
     if not sentence.negators:
         return False
@@ -274,14 +275,14 @@ def next_name(sentence: Sentence, place: int) -> Mention | None:
 
 
 def is_value(sentence: Sentence, place: int) -> bool:
-    """Return whether a word, not only a particle, is all of a value of the catalogue."""
+    """Return whether a word of four or more letters is by itself a value of the catalogue."""
     word = sentence.folded(place)
     known = sentence.vocabulary.names.get((word,), ()) if len(word) >= _SHORTEST_VALUE else ()
     return any(one.how == "exact" for one in known)
 
 
 def joins_words(sentence: Sentence, place: int) -> bool:
-    """Return whether "and" stands after a word that is no value, cue or verb: a denial before may end there."""
+    """Return whether "and" follows a word that is no value, field or verb: a negation before may end with that word."""
     before = sentence.token(place - 1)
     if sentence.folded(place) != "and" or before is None or before.kind != "word":
         return False

@@ -62,9 +62,12 @@ _LONG_AGO = 20
 
 
 def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRange]:
-    """Return the condition of whole years on a numeric field: "of the 2013 vintage", or "in 2013" long before dates.
+    """Return the condition on years kept as numbers: "of the 2013 vintage", or "in 2013" if all dates are much later.
 
     The list is empty if there is none, or more than one.
+
+    Args:
+        dates: the periods that the question states.
     """
     vocabulary = sentence.vocabulary
     fields = [name for name in vocabulary.of_role("number") if holds_years(vocabulary, name)]
@@ -94,14 +97,14 @@ def year_ranges(sentence: Sentence, dates: Sequence[DateRange]) -> list[NumberRa
 
 
 def _is_long_before_dates(vocabulary: Vocabulary, one: DateRange) -> bool:
-    """Return whether a period ended long before the first day of every date field; True if there is no date field."""
+    """Return whether a period ended 20 years before the first day of all date fields; True without a date field."""
     lows = [str(vocabulary.catalogue.fields[name].low)[:4] for name in vocabulary.of_role("date")]
     high = one.period.high
     return all(low.isdecimal() and high is not None and high.year + _LONG_AGO <= int(low) for low in lows)
 
 
 def _of_year(sentence: Sentence, one: DateRange, name: str, year: int) -> NumberRange:
-    """Return the condition on a year, with its comparison: "2015 or older"."""
+    """Return the condition that the field `name` is `year`, or compares with it as in "2015 or older"."""
     stated = compared_alone(sentence, Amount(one.start, one.end, (AmountReading(year),)))
     if stated is None or not stated.is_open:
         return NumberRange(name, one.start, one.end, values=(year,))
@@ -112,7 +115,10 @@ def _of_year(sentence: Sentence, one: DateRange, name: str, year: int) -> Number
 
 
 def _year_named_near(sentence: Sentence, one: DateRange, fields: Sequence[str]) -> str | None:
-    """Return the field of years whose word is the nearest field or date word to the year in its clause, or None."""
+    """Return the one of `fields`, which hold years, that is named nearest to the year in the year's clause.
+
+    None if none is named there, if several are equally near, or if a date field is nearer.
+    """
     columns = columns_of(sentence.vocabulary)
     known = {*fields, *sentence.vocabulary.of_role("date")}
     near: list[tuple[int, str]] = []
@@ -139,7 +145,7 @@ def is_key(vocabulary: Vocabulary, name: str) -> bool:
 
 
 def _in_range(sentence: Sentence, name: str, text: str) -> bool:
-    """Return whether a number lies between the least and the largest number of a field."""
+    """Return whether the number in `text` lies between the least and the largest number of the field `name`."""
     values, number = sentence.vocabulary.catalogue.fields[name], parse_amount(text)
     low, high = values.low, values.high
     return (
@@ -152,7 +158,7 @@ def _key(sentence: Sentence) -> str | None:
 
 
 def number_nouns(sentence: Sentence, key: str) -> frozenset[str]:
-    """Return the words that may precede a document's number: nouns for documents, and "case" for case_number."""
+    """Return words before a document's number: nouns for documents, and "case" if the field `key` is case_number."""
     own = {word for word in lexicon.name_words(key) if word not in lexicon.CONCEPTS["number"][0]}
     return frozenset(sentence.nouns | own | {f"{word}s" for word in own})
 
@@ -199,7 +205,7 @@ def key_ranges(sentence: Sentence, comparisons: Sequence[Comparison]) -> list[Nu
 
 
 def _is_of_what_follows(sentence: Sentence, one: Comparison) -> bool:
-    """Return whether a noun after a comparison says what is counted: "reports over 100 pages"."""
+    """Return whether a noun after a comparison says what is counted: "reports over 100 [pages]"."""
     token = sentence.token(sentence.index_from(one.end))
     if token is None or token.kind != "word":
         return False
@@ -236,7 +242,7 @@ def by_number(sentence: Sentence, found: Sequence[NumberRange]) -> list[NumberRa
 
 
 def is_had(sentence: Sentence, columns: Columns, one: Comparison, name: str) -> bool:
-    """Return whether an amount in a field's unit describes the documents, or stands with a word for the field.
+    """Return whether the amount in `one` has a unit of the field `name` and belongs to the documents or a field's word.
 
     Examples: "loans of 45 days", "medium, mobile, 60t" for a field with few numbers, 240页的档案 ("240-page file").
     """

@@ -24,7 +24,7 @@ NUMBER = "number({})"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A unit of a kind; `of` is its size in the base unit of the kind, for example 1000 for km."""
+    """A unit of measure. `of` is its size in the base unit of its kind: km is `Unit("length", 1000)`."""
 
     kind: str
     of: float
@@ -32,7 +32,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The numbers of a field.
+    """What numbers a field holds: their units, and how they are written.
 
     Attributes:
         units: the units of its values, the most frequent first; empty if unknown.
@@ -59,7 +59,7 @@ class Measure:
         ]
 
     def scale(self, said: Unit | None, *, money: bool) -> float | None:
-        """Return the factor from a unit to the field's unit; None if it is unknown.
+        """Return the factor from a unit to the field's unit; None if that is unknown or of another kind.
 
         Args:
             said: the unit in the question; None if it states none, which gives 1.
@@ -81,7 +81,7 @@ class Measure:
 
 @cache
 def _units() -> tuple[Mapping[str, tuple[Unit, ...]], Mapping[str, Unit]]:
-    """Return units by their words in a question, and by their words in field names."""
+    """Return ({word in a question: units that it may mean}, {word in a field's name: unit})."""
     said: dict[str, tuple[Unit, ...]] = {}
     named: dict[str, Unit] = {}
     for one in table("numbers")["units"]:
@@ -119,13 +119,13 @@ def unit_of(word: str) -> Unit | None:
 
 
 def unit_names() -> list[str]:
-    """Return the first word of each unit in the English list, in its order."""
+    """Return the first word of each unit in the English list of units, in the order of the list."""
     return [one["words"].split()[0].replace("_", " ") for one in table("numbers", "en")["units"]]
 
 
 @cache
 def unit_pattern() -> str:
-    """Return the words of units as a regular expression, the longest first."""
+    """Return a regular expression that matches any word for a unit; longer words are tried first."""
     words = sorted(_units()[0], key=len, reverse=True)
     return "|".join(
         re.escape(word).replace(r"\ ", r"\s")

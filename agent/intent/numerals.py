@@ -46,7 +46,7 @@ CHINESE_COUNT = rf"(?:(?<!\d)\d{{1,3}}|{CHINESE_WORDS})"
 
 
 def in_english(digit: int) -> str:
-    """Return the English word for a number from 0 to 19."""
+    """Return the English word for a number `digit` from 0 to 19."""
     return _UNITS[digit]
 
 
@@ -56,13 +56,13 @@ def in_chinese(digit: int) -> str:
 
 
 def parse_exact(text: str) -> int | None:
-    """Parse a number written as `EXACT` or in Chinese; None for other texts."""
+    """Parse a number in digits, also with commas, or any text that `parse_count` reads; None for other texts."""
     digits = text.replace(",", "")
     return int(digits) if digits.isascii() and digits.isdigit() else parse_count(text)
 
 
 def parse_count(text: str) -> int | None:
-    """Parse a count in digits or words, "a few" as 3; None for other texts."""
+    """Parse a number in digits or in words, also vague ones ("a few" is 3); None for other texts."""
     cleaned = " ".join(text.casefold().replace("-", " ").split())
     if cleaned.isascii() and cleaned.isdigit():
         return int(cleaned)

@@ -84,7 +84,7 @@ def parts_of_name(value: str) -> Iterator[tuple[str, ...]]:
 
 
 def are_people(name: str, texts: Sequence[str]) -> bool:
-    """Return whether a field holds people, although its name belongs to no concept of `vocabulary.concepts_of`.
+    """Return whether the field `name` holds people, although its name has no known meaning such as "author".
 
     Most values must look like names of people. In addition, some must have a title or initials, the field's name must
     say who acts ("surveyor"), or the first names must be rare words.

@@ -28,7 +28,7 @@ THE_SAME = re.compile(
 
 
 def last_named(found: Found, fields: Sequence[str]) -> Piece | None:
-    """Return a condition on the last unambiguous value of these fields that a turn names; None if it names none."""
+    """Return a condition on the last unambiguous value of `fields` that a turn names; None if the turn names none."""
     for mention in reversed(found.sentence.mentions):
         known = mention.of(*fields)
         if len({one.value for one in known}) == 1:
@@ -62,7 +62,7 @@ def document_meant(found: Found, before: Found, said: Found, answered: str) -> P
     A single document is clear. Of several, the turn must choose the first ("the oldest") or the last ("the latest").
 
     Args:
-        found: the turn with "it".
+        found: the follow-up with "it".
         before: the question before it.
         said: the answer to that question; the question itself if there is no answer.
         answered: the text of that answer, "" if there is none.

@@ -17,9 +17,10 @@ _QUESTION = "notes of the Payments team from last year"
 
 @cache
 def read_ahead() -> Thread:
-    """Start a thread that loads everything, for a process that will answer many questions; later calls return it.
+    """Start a thread that loads word lists, patterns, weights and the dictionary; later calls return the same thread.
 
-    The process does not wait for the thread when it exits. A question that arrives earlier loads what it needs itself.
+    It is for a process that will answer many questions. The process does not wait for the thread when it exits. A
+    question that arrives earlier loads what it needs itself.
     """
     thread = Thread(target=_read, name="reading ahead", daemon=True)
     thread.start()

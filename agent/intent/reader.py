@@ -76,7 +76,7 @@ _log.addHandler(logging.NullHandler())
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
-    """The reader that combines rules and a model. See `IntentReader`.
+    """Reads the question of a request by rules, and by a model where these are not enough. See `IntentReader`.
 
     Args:
         cards: cards of the available sources.
@@ -84,7 +84,7 @@ class Cascade:
         columns: returns name and type of each column of the metadata view in a scope. None: no source runs SQL.
         withheld: sources that the tenant may not use: they are not in `cards`, and no reading may choose them.
         templates: prompt templates of all tenants.
-        collecting: tasks that are collecting the names of a catalogue's values, by catalogue.
+        collecting: running tasks that build the vocabulary of a catalogue, by catalogue.
     """
 
     settings: Settings
@@ -147,9 +147,9 @@ class Cascade:
         return replace(reading, later=later, calls=calls)
 
     async def _collect_names(self, catalogue: FieldCatalogue) -> None:
-        """Collect the names of a catalogue's values, which may take seconds.
+        """Build a catalogue's vocabulary, so that it is in the cache of `vocabulary.build`; this may take seconds.
 
-        One thread does it for all requests that wait. If each request used its own, none would be left for other work.
+        One thread builds it for all requests that wait. If each used its own thread, none would be left for other work.
         """
         key = Same(catalogue)
         if key not in self.collecting:
@@ -195,7 +195,7 @@ class Cascade:
     ) -> Awaitable[Intent | None]:
         """Return a coroutine that asks the model for a reading, writes SQL if needed, and applies the transformers.
 
-        It starts when it is awaited. Its result is None if the model's breaker is open or the model fails.
+        The coroutine starts when it is awaited. Its result is None if the model's breaker is open or the model fails.
 
         Args:
             ruled: the rules' reading.
@@ -273,7 +273,7 @@ class Cascade:
         deadline: float,
         done: Transforms,
     ) -> Intent:
-        """Return the intent with the searches that the configured transformers make from its question.
+        """Return the intent with the searches that the configured query transformers make from the question.
 
         Args:
             done: filled with what the transformers did.
@@ -301,8 +301,8 @@ class Cascade:
     ) -> Intent:
         """Return the intent with SQL written by the model, for a calculation that no aggregate expresses.
 
-        The SQL source's guard checks the statement. A refusal is reported like any other outcome of a source. If the
-        model or the view is unavailable, the intent is returned unchanged.
+        The SQL source's guard checks the statement later; if it refuses, the result reports that as this source's
+        outcome. If the model or the view is unavailable, the intent is returned unchanged.
         """
         try:
             view = await columns(stating.scope)
@@ -347,12 +347,12 @@ def terms_of(texts: Sequence[str]) -> dict[str, str]:
 
 @lru_cache(maxsize=4096)
 def _term(word: str) -> str:
-    """Return the term that a word is searched by; "" for a word that is not searched."""
+    """Return the full-text term that a word is searched by; "" for a word that is not searched."""
     return next((term.text for term in analyse(word, "en") if not term.extra), "")
 
 
 def _printable(reason: str) -> str:
-    """Replace unprintable characters, because the reason may quote the question."""
+    """Return the reason with blanks for unprintable characters, which the question that it quotes may have."""
     return "".join(c if c.isprintable() else " " for c in reason)
 
 
@@ -382,7 +382,7 @@ def _offered(cards: Mapping[str, Card], withheld: Collection[str]) -> list[Card]
 
 
 def _languages(scope: Scope) -> tuple[str, ...]:
-    """Return the languages of the documents, the most frequent first."""
+    """Return the ISO 639-1 codes of the documents' languages, the most frequent first."""
     counts: dict[str, int] = {}
     for one in scope.all:
         for language, count in one.languages.items():

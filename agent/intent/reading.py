@@ -19,12 +19,12 @@ BOOSTS_FROM = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A constraint read from a question, for the record of the answer.
+    """A constraint read from a question, as the record of how an answer came about shows it.
 
     Attributes:
         confidence: the reader's probability, 0 to 1.
         firm: True if it filters; False if it only boosts matching documents.
-        why: the evidence in words; "" if only the probability is known.
+        why: the evidence for the constraint in words; "" if only the probability is known.
     """
 
     filter: dict[str, Any]
@@ -50,7 +50,7 @@ class Transforms:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A question as understood.
+    """What was understood of a question: what to search or calculate, and under which constraints.
 
     `firm` and `soft` hold the constraints read from the question, one filter each, the weakest first, so that searches
     which find too little can drop one at a time. The caller's constraints are in neither: they are never dropped.
@@ -81,7 +81,7 @@ class Reading:
 
 
 class IntentReader(Protocol):
-    """Anything that reads questions."""
+    """Makes a `Reading` of the question in a request."""
 
     def over(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "IntentReader":
         """Return a reader that may only choose these sources.
@@ -93,20 +93,20 @@ class IntentReader(Protocol):
         ...
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
-        """Read a question.
+        """Return the reading of the question in a request.
 
         Args:
             wanted: the caller's filter, parsed; it is part of every intent's `filter`.
             deadline: end of the whole request, on the clock of `time.monotonic`.
         Raises:
-            Unavailable: data that the reading cannot do without is unavailable now.
+            Unavailable: data that every reading needs, such as the field catalogue, is unavailable.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Off:
-    """A reader that infers nothing: the question is searched as it is written.
+    """Reader that infers no constraints or calculations: the question is searched as it is written.
 
     Args:
         sources: names of the sources to use if the caller names none.
@@ -124,7 +124,7 @@ class Off:
 
 
 def stated_alone(request: Request, scope: Scope, wanted: Filter | None, sources: Sequence[str]) -> Intent:
-    """Return the intent that follows from the request alone.
+    """Return the intent that searches the question as it is written, with the filter and sources of the caller.
 
     Args:
         wanted: the caller's filter, parsed.
@@ -146,6 +146,9 @@ def stated_alone(request: Request, scope: Scope, wanted: Filter | None, sources:
 
 
 def question_language(question: str, scope: Scope) -> str:
-    """Return the question's language (ISO 639-1) among the collections': a short text alone is weak evidence."""
+    """Return the question's language (ISO 639-1), chosen among the languages of the documents if these are known.
+
+    Without this choice, a short question would often be taken for another language.
+    """
     written = {language for collection in scope.all for language in collection.languages}
     return detect(question, written or None)

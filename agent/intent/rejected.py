@@ -39,12 +39,12 @@ _NAMED_BY_FIELD = ("label", "person")
 
 
 class RejectedValue(Rejected):
-    """A report of a name in a question that no document has as a value, or that may mean several values.
+    """A report to the caller that a name in the question is no known value, or may mean several values.
 
     Attributes:
-        fields: the fields of the values in `valid`; not shown to the caller.
-        instead: for an ambiguous name, the reports that replace this one if fewer than two of its values are inside
-            the caller's filter; None for an unknown name.
+        fields: the fields that hold the values in `valid`, in any order; not shown to the caller.
+        instead: for an ambiguous name: the caller's filter may leave one or none of its values, so that it is no longer
+            ambiguous. Then these reports replace this one, none if the tuple is empty. None for an unknown name.
     """
 
     fields: tuple[str, ...]
@@ -52,7 +52,7 @@ class RejectedValue(Rejected):
 
 
 def rejected_of(found: Found) -> tuple[Rejected, ...]:
-    """Return reports of names that mean several people, of unknown names, and of dates that were not read."""
+    """Return reports of names that may mean several people, of unknown names, and of dates not read or doubtful."""
     people = tuple(found.sentence.vocabulary.of_role("person"))
     several = [mention for mention in found.left if len({known.value for known in mention.of(*people)}) > 1]
     unknown: tuple[Rejected, ...] = (*unknown_values(found), *_unread_dates(found))
@@ -88,7 +88,7 @@ def _unread_dates(found: Found) -> Iterator[Rejected]:
 
 
 def with_unread(rejected: tuple[Rejected, ...], found: Found) -> tuple[Rejected, ...]:
-    """Return the reports, with those of `unread` whose words are in none of them."""
+    """Return the reports `rejected`, and those from `unread` whose words none of `rejected` quotes."""
     return (*rejected, *(one for one in unread(found) if not any(one.what in told.what for told in rejected)))
 
 
@@ -121,11 +121,12 @@ def unread(found: Found) -> tuple[Rejected, ...]:
 
 
 def _positive(text: str, more: Sequence[Span], read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
-    """Yield (span, reason) for quotations, numbers, names of days and months, and spans in `more` outside conditions.
+    """Yield (span, reason) for each quotation, number, day or month, and span in `more` that no condition covers.
 
-    The span includes a comparison before it: "since 2020".
+    The span yielded includes a comparison before the number: "since 2020".
 
     Args:
+        more: spans of exact values and dates.
         read: the spans of the conditions.
     """
     quoted = [match.span() for match in _QUOTED.finditer(text)]
@@ -156,9 +157,10 @@ def _compared(found: Found, read: Sequence[Span]) -> Iterator[tuple[Span, str]]:
 def _negative(
     sentence: Sentence, named: Sequence[Span], stated: Sequence[Span], denied: Sequence[Span]
 ) -> Iterator[tuple[Span, str]]:
-    """Yield (span, reason) for negations without an excluding condition, each up to the name that it denies.
+    """Yield (span, reason) for each negation that made no excluding condition.
 
-    A plain "not" is reported only if a name follows in its clause.
+    The span ends with the next name, or with the clause if no name follows. A plain "not" is reported only if a name
+    follows in its clause.
 
     Args:
         named: the spans of names and dates.
@@ -180,7 +182,7 @@ def _negative(
 
 
 def _rejected(text: str, stays: Iterable[tuple[Span, str]]) -> Iterator[Rejected]:
-    """Yield reports of the spans in order, at most five. Of overlapping spans the first and longest is kept."""
+    """Yield reports of (span, reason) in order, at most five. Of overlapping spans the first and longest is kept."""
     last, count = 0, 0
     for (start, end), reason in sorted(stays, key=lambda one: (one[0][0], -one[0][1])):
         said = text[start:end].strip()
@@ -204,7 +206,7 @@ def _comparing() -> re.Pattern[str]:
 
 
 def _denies(piece: Piece) -> bool:
-    """Return whether a negation may have made a condition: it excludes values, sets a maximum, or must be false."""
+    """Return whether a condition may come from a negation: it excludes values, sets a maximum, or demands "false"."""
     one = piece.filter
     return (
         one["type"] in ("ne", "nin", "not", "lt", "lte")
@@ -215,7 +217,7 @@ def _denies(piece: Piece) -> bool:
 
 
 def leaves_out(found: Found) -> bool:
-    """Return whether a negation made no excluding condition, or an "or" between two fields made no alternative."""
+    """Return whether a negation made no excluding condition, or an "or" between values of two fields no alternative."""
     sentence = found.sentence
     denies = any(one.negated for one in found.constraints) or any(map(_denies, (*found.pieces, *found.lengths)))
     if not denies and any(one.kind not in _UNCERTAIN for one in sentence.negators.values()):
@@ -226,9 +228,9 @@ def leaves_out(found: Found) -> bool:
 
 
 def unknown_values(found: Found) -> tuple[RejectedValue, ...]:
-    """Return reports of names beside the word for a field that are no value of it: "the department of Geology".
+    """Return reports of names beside the word for a field that are no value of the field: "department of [Geology]".
 
-    If there are none, unknown people are reported (see `_strangers`). A field is checked only if all its values are
+    If there are none, an unknown person is reported: "by [Zoe Quinn]". A field is checked only if all its values are
     known. Values of other fields, dates, and nouns for documents such as "report" are not reported.
     """
     sentence = found.sentence
@@ -309,7 +311,7 @@ def _is_set(sentence: Sentence, first: int, place: int) -> bool:
 def _is_set_small(sentence: Sentence, place: int) -> bool:
     """Return whether the word at `place` may be a value in lower case: "status: [frozen]", but not "status updates".
 
-    It must end its clause and be no plural.
+    The word must end its clause and be no plural.
     """
     following = sentence.token(place + 1)
     ends = following is None or following.kind == "mark" or following.folded in ("and", "or")

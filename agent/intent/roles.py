@@ -27,7 +27,7 @@ Deeds = Mapping[str, tuple[tuple[int, int, bool], ...]]
 def closeness(sentence: Sentence, mention: Mention) -> dict[str, float]:
     """Map each field of people to the closeness of a verb of its role to a name: 1 beside it, 1/2 one word away.
 
-    It is 0 without such a verb near the name. The result is {} if the question has no verb of any role.
+    The closeness is 0 without such a verb near the name. The result is {} if the question has no verb of any role.
     """
     found = dict[str, float]()
     told = sentence.once("deeds", lambda: _deeds(sentence))
@@ -84,7 +84,7 @@ def _listed(name: str, language: str) -> Mapping[str, list[str]]:
 
 @cache
 def _by_first_stem() -> Mapping[str, list[tuple[tuple[str, ...], str]]]:
-    """Return English verb phrases by the stem of their first word, each with its role."""
+    """Return (stems of a phrase, role) for English verb phrases, keyed by the first stem: "sign off", "approver"."""
     found = defaultdict[str, list[tuple[tuple[str, ...], str]]](list)
     for role, phrases in _listed("deeds", "en").items():
         for stems in {tuple(map(stem, _WORDS.findall(phrase))) for phrase in phrases}:

@@ -64,7 +64,7 @@ class RulesReading:
 
 
 class Finder(Protocol):
-    """`agent.intent.found.find` with everything but the text fixed."""
+    """Function that finds constraints in a text: `agent.intent.found.find` with all other arguments fixed."""
 
     def __call__(self, text: str, /, *, counted: bool = False) -> Found:
         """Find the constraints and topics in a text; `counted` as in `Sentence`."""
@@ -73,13 +73,13 @@ class Finder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Everything that a question is read against.
+    """What a question is read with: the catalogue, nouns, sources and the date.
 
     Attributes:
         nouns: nouns that stand for a document ("pep", "peps"), see `derived.nouns_of`.
         now: in the time zone of the asker.
         more: (field, value, number of documents) looked up in fields with too many values to keep in memory.
-        frequencies: see `Sentence`.
+        frequencies: share of the passages that contain a word, by the folded word.
     """
 
     catalogue: FieldCatalogue
@@ -92,7 +92,7 @@ class Context:
 
 
 def read_rules(question: str, history: Sequence[Message], context: Context) -> RulesReading:
-    """Read a question within its conversation."""
+    """Return the rules' reading of a question, which may be a follow-up to the turns in `history`."""
     reading = _with_breadth(
         _read(readable(question), history, context), asking.wants_of(readable(question), context.nouns)
     )
@@ -160,7 +160,7 @@ def of_document(made: RulesReading, context: Context) -> RulesReading:
 
 
 def without(made: RulesReading, pieces: Sequence[Piece], context: Context) -> RulesReading:
-    """Drop the constraints `pieces`, which match no document; search the whole question and calculate nothing."""
+    """Return a reading without the constraints `pieces`, which match no document: a search, without a calculation."""
     reason = "no document has such a value"
     return replace(
         made,
@@ -229,7 +229,7 @@ def _single(question: str, found: Found, calculation: Calculation | None, contex
 
 
 def _meant(piece: Piece) -> Piece:
-    """Return a likely constraint as a sure one, any other unchanged: in a calculation it has no other purpose."""
+    """Return a likely constraint as a sure one, any other unchanged: a calculation uses a value for nothing else."""
     return replace(piece, confidence=FILTERS_FROM) if _LEAST_COUNTED <= piece.confidence < FILTERS_FROM else piece
 
 
@@ -311,7 +311,7 @@ def _is_of_one_thing(carried: followup.Carried, calculation: Calculation) -> boo
 
 
 def _says_more(carried: followup.Carried) -> bool:
-    """Return whether a part of the turn was not understood ("make it 3000"), so repeating the calculation is wrong."""
+    """Return whether a follow-up has words not understood ("make it 3000"), so repeating the calculation is wrong."""
     return carried.pieces == carried.before.pieces or bool(calculations.read_calculation(carried.found).unread)
 
 

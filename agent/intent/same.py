@@ -8,7 +8,7 @@ Held = TypeVar("Held")
 
 
 class Same(Generic[Held]):
-    """A cache key that compares objects by identity: two databases may hold equal catalogues."""
+    """A cache key equal only for the same object `held`: equal catalogues of two databases have different keys."""
 
     def __init__(self, held: Held) -> None:
         self.held = held

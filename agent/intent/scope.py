@@ -80,7 +80,7 @@ Full text is used if the embedder does not know the question's language, or if t
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the collections of one name hold, for comparison with a question.
+    """The words and values that the collections of one name hold, for comparison with a question.
 
     Attributes:
         numbers: the numbers of the collections.
@@ -102,7 +102,7 @@ class Profile:
 
 
 class Evidence(NamedTuple):
-    """Evidence for each of the collections `names`: columns as in `EVIDENCE`, shape (collections, columns).
+    """Evidence that a question is about each of `names`: `columns` has a row for each, with the columns of `EVIDENCE`.
 
     Attributes:
         near: the source that found the nearest passages, "vector" or "fulltext".
@@ -126,7 +126,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """Chooses among the collections of a scope.
+    """Chooses which collections of a scope to search for a request that names none.
 
     Args:
         sources: retrievers of documents, by name.
@@ -194,7 +194,7 @@ class Chooser:
         return np.array([best.get(name, lowest) for name in names])
 
     async def _likeness(self, asked: Query, profiles: Sequence[Profile]) -> Numbers:
-        """Return the cosine of the question and the card of each collection; zeros if the embedder is unavailable."""
+        """Return the cosine between the question and each collection's card; zeros if the embedder is unavailable."""
         try:
             missing = [one.card for one in profiles if one.card not in self._cards]
             if missing:
@@ -225,8 +225,8 @@ def profile_of(same: Sequence[Collection], held: Sequence[Held], called: Sequenc
     """Return the profile of collections of one name.
 
     Args:
-        held: the values of their fields.
-        called: nouns for their documents, found in ids and titles.
+        held: the values of the collections' fields.
+        called: nouns for the collections' documents, found in ids and titles.
     """
     languages = Counter[str]()
     for collection in same:
@@ -302,7 +302,7 @@ def stated_values(question: str, language: str, profiles: Sequence[Profile]) -> 
 
 
 def decided(scope: Scope, evidence: Evidence) -> Choice:
-    """Return the collections to search by the rule at the head of this module, each with its strongest evidence."""
+    """Return the collections to search: one if it is likely enough, else several, each with its strongest evidence."""
     weighed = evidence.columns * np.array(WEIGHTS[evidence.near])
     probabilities = probabilities_of(evidence, WEIGHTS[evidence.near])
     # The reason shown is the evidence by which a collection exceeds the others most.

@@ -52,7 +52,7 @@ class Sentence:
         about: characters [first, last) that name a topic, see `about_regions`.
         counted: True if a value named as a topic is a constraint too, because the documents with it are counted.
         frequencies: share of the passages that contain a word, by the folded word; not all words are known.
-        denials: by the first token of each mention, whether it is negated; None if that is unclear.
+        denials: by the first token of each mention, whether the mention is negated; None if that is unclear.
         calculates: True if the question has a word that can start a calculation.
         negators: words of negation, by the index of the token after each, see `agent.intent.negators`.
         spelt: Chinese phrases whose Pinyin names fields, see `foreign.spelt_phrases`.
@@ -85,13 +85,13 @@ class Sentence:
                 self._covering.update(dict.fromkeys(range(one.first, one.last), one))
 
     def without(self, mentions: Collection[Mention]) -> "Sentence":
-        """Return the question as if these names were unknown."""
+        """Return the question as if these names were unknown: without their mentions."""
         unknown = {one.first for one in mentions}
         others = [one for one in self.mentions if one.first not in unknown]
         return replace(self, mentions=others, _covering={}, _made={})
 
     def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
-        """Return the value cached under a name, made on first use from the words and mentions."""
+        """Return the value cached under a name; `make` makes it on first use, from the words and mentions."""
         if name not in self._made:
             self._made[name] = make()
         made: Made = self._made[name]
@@ -105,7 +105,7 @@ class Sentence:
         return made
 
     def places(self, name: str, holds: Callable[["Sentence", int], bool]) -> list[int]:
-        """Return the indices of the tokens for which a condition holds, cached under a name."""
+        """Return the indices of the tokens for which `holds` returns True, cached under a name."""
         return self.once(("places", name), lambda: [at for at in range(len(self.tokens)) if holds(self, at)])
 
     def token(self, index: int) -> Token | None:
@@ -177,7 +177,7 @@ class Sentence:
         return start, end
 
     def is_noun(self, index: int) -> bool:
-        """Return whether a noun for documents is at a token: a general one ("report"), the collection's, or a kind."""
+        """Return whether a noun for documents is at a token: "report", one of `nouns`, or a kind of document."""
         if not 0 <= index < len(self.tokens):
             return False
         token = self.tokens[index]

@@ -99,7 +99,7 @@ def _after(words: Sequence[_Said], *lists: Phrases) -> list[bool]:
 
 
 def _holds(words: Sequence[_Said], phrases: Phrases) -> bool:
-    """Return whether a phrase of up to four words from a list occurs anywhere."""
+    """Return whether a phrase from the list, of up to four words, occurs anywhere in `words`."""
     return any(any(_after(words[place : place + 4], phrases)[1:]) for place in range(len(words)))
 
 
@@ -151,7 +151,7 @@ def _is_sum(text: str, words: Sequence[_Said], lists: _Lists) -> bool:
 def is_text_work(text: str) -> bool:
     """Return whether a turn supplies a text to work on: "fix the grammar: ...", 帮我润色这句话：... ("polish: ...").
 
-    A turn with words outside the lists asks about documents: 'summarise the report "Water quality in 2024"'.
+    A turn with words in none of the lists asks about documents: 'summarise the report "Water quality in 2024"'.
     """
     given = _GIVEN.search(text)
     if given is None or given.start() > _LONGEST:

@@ -29,7 +29,7 @@ def partial(sources: Mapping[str, Retriever], scope: Scope) -> frozenset[str]:
 
 
 def usual(cards: Mapping[str, Card]) -> list[str]:
-    """Return the document sources used if none is chosen; a source that searches only a part of others is left out."""
+    """Return the document sources used if none is chosen, without those that search a part of what others search."""
     return [name for name, card in cards.items() if card.kind == "documents" and not card.part]
 
 
@@ -55,6 +55,7 @@ def summary(source: Retriever, scope: Scope, *, timeout_s: float, resting: bool)
 
     Args:
         timeout_s: time limit of one search, for a source without one of its own.
+        resting: whether the source is left alone for a while because it failed repeatedly.
     """
     card, group = source.card, source if isinstance(source, CollectionGroup) else None
     return SourceSummary(

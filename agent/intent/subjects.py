@@ -31,7 +31,7 @@ _NAMES_ZH = frozenset({"nr", "ns", "nt", "nz"})
 
 
 class TermCounts(Protocol):
-    """The part of a catalogue that counts terms."""
+    """The part of a catalogue of documents that counts the passages with a term."""
 
     async def term_counts(self, scope: Scope, terms: Sequence[str], /) -> Mapping[int, Mapping[str, int]]:
         """Return the number of passages that contain each term, by collection number."""
@@ -39,7 +39,7 @@ class TermCounts(Protocol):
 
 
 class DocumentIndex(TermCounts, Protocol):
-    """The part of a catalogue that counts terms and finds documents by their ids."""
+    """The part of a catalogue of documents that counts passages with a term, and finds passages by their ids."""
 
     async def load(self, scope: Scope, ids: Sequence[ChunkId], /) -> Mapping[ChunkId, object]:
         """Return the passages with these ids that the viewer may see."""
@@ -68,7 +68,7 @@ class Told(NamedTuple):
 
 
 async def look_up(text: str, scope: Scope, catalogue: TermCounts) -> Told:
-    """Look up a question's words in the documents; Chinese words also by their English glosses."""
+    """Return how many of a question's words the documents contain, Chinese words also by their English glosses."""
     await glosses.known_words()
     names, others = subjects(text)
     english = {word: each for _, word, each in glosses.glossed_words(text)} if has_chinese(text) else {}

@@ -64,7 +64,7 @@ def is_name_here(field: str, tokens: Sequence[Token], place: int, vocabulary: Vo
 
 
 def says_person(field: str, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
-    """Return whether the words beside a word show a person of the field: a title, "by", "'s", or "as" and its name."""
+    """Return whether words beside a word show a person of `field`: a title, "by", "'s", "as" and the field's name."""
     before = tokens[place - 1].folded if place else ""
     following = tokens[place + 1] if place + 1 < len(tokens) else None
     is_owner = following is not None and following.start - tokens[place].end == _POSSESSIVE and before not in _ARTICLES

@@ -39,11 +39,12 @@ _MOST_LEFT = 0.75
 
 
 class Token(NamedTuple):
-    """A token at characters [start, end).
+    """A token at characters [start, end) of a text: "Loans" has the folded form "loans" and the stem "loan".
 
     Attributes:
-        folded, stem: its normalised text for comparisons, and the English stem of that; the text itself for a mark.
-        kind: "word", "number", "mark", or "cjk" for a single Chinese character.
+        folded: the normalised text, for comparisons; the text itself for a mark or a Chinese character.
+        stem: the English stem of `folded`; `folded` itself unless that has only the letters a to z.
+        kind: "word", "number", "mark" for a punctuation mark or symbol, or "cjk" for one Chinese character.
     """
 
     text: str
@@ -59,7 +60,7 @@ class Token(NamedTuple):
 
 
 def readable(text: str) -> str:
-    """Return a turn with single blanks and the digits 0 to 9; of more than 1,000 characters, beginning and end."""
+    """Return a turn with single blanks and the digits 0 to 9; of one over 1,000 characters, the beginning and end."""
     if len(text) > 2 * MOST_CHARACTERS:
         text = f"{text[:MOST_CHARACTERS]} {text[-MOST_CHARACTERS:]}"
     text = plain_digits(" ".join(text.split()))
@@ -92,7 +93,7 @@ def chinese_pairs(tokens: Sequence[Token]) -> list[str]:
 
 
 def _without_possessives(text: str) -> str:
-    """Replace each "'s" by blanks, so that positions stay."""
+    """Replace each "'s" by two blanks, so that all other characters keep their positions."""
     return re.sub(r"['’]s\b", "  ", text)
 
 
@@ -111,7 +112,7 @@ _words_of_name = lru_cache(maxsize=65_536)(words_of_question)
 
 @lru_cache(maxsize=64)
 def chinese_words(text: str) -> dict[int, int]:
-    """Map the start of each Chinese word of two or more characters to its end."""
+    """Map the index of the first character of each Chinese word of two or more characters to the index after it."""
     if not has_chinese(text):
         return {}
     found = segment.placed_words(text, "default")

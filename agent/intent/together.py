@@ -27,7 +27,7 @@ def signs_of_documents(sentence: Sentence, mention: Mention, known: Sequence[Kno
 
     Args:
         mention: the candidate's name in the question.
-        known: the values of the candidate, all of one field.
+        known: the values that the candidate's name may mean, all of one field.
     """
     documents = sentence.vocabulary.catalogue.cooccurrence
     if not documents.having or sentence.denials.get(mention.first):

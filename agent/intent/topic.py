@@ -26,7 +26,7 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 @cache
 def plain_of(language: str, kind: str) -> frozenset[str]:
-    """Return words that are no topic: kind "words" in any question, the other kinds where something is counted."""
+    """Return words that are no topic: "words" in any question, "of_numbers" and "deeds" where something is counted."""
     return frozenset(table("plain", language)[kind].split())
 
 

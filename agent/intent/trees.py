@@ -62,12 +62,12 @@ class Trees:
 
 
 def share_of(logit: float) -> float:
-    """Return the probability of a logit."""
+    """Return the probability that has this logit."""
     return 1 / (1 + math.exp(-max(logit, -_MOST_LOGIT)))
 
 
 def trees_of(stored: Mapping[str, Any]) -> Trees:
-    """Parse `weights.json`, where a tree is [sign, bound, tree below, tree above] or the weight of a leaf."""
+    """Return an ensemble of `weights.json`. A tree is [sign, bound, tree below, tree above] or the weight of a leaf."""
     nodes: list[tuple[int, float, int]] = []
     firsts, weight = [], np.zeros((len(stored["trees"]), _MOST_LEAVES))
 

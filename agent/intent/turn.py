@@ -47,13 +47,13 @@ async def judge(
     embedder: Embedder,
     language: str,
 ) -> RulesReading:
-    """Return the reading with other sources if the question is not for the documents alone.
+    """Return the reading, with other sources if the question is not for the documents alone.
 
     A question that resembles a source's examples goes to that source; small talk goes to no source. A question that is
     surely about the world goes to the web, and the documents are searched as well.
 
     Args:
-        catalogue: see `Catalogue.term_counts` and `Catalogue.load`.
+        catalogue: counts terms in the passages, and loads passages by their ids.
         embedder: the service's; compares the question with examples.
     """
     example = example_of(reading.question, cards)
@@ -103,7 +103,13 @@ def _probability(wording: float, told: Told, catalogue: Mentioned) -> float:
 
 
 def signs(wording: float, told: Told, catalogue: Mentioned) -> Vectors:
-    """Return the inputs of the classifier, shape (8,); `wording` is the logit of `by_wording` for the world."""
+    """Return the inputs of the classifier of questions about the world, shape (8,).
+
+    Args:
+        wording: the logit of `by_wording` for the kind "world".
+        told: how many of the question's words the documents contain.
+        catalogue: how much of the question names values and fields.
+    """
     return np.array(
         [
             max(min(wording, _FARTHEST), -_FARTHEST),

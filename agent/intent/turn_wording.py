@@ -57,9 +57,9 @@ def _packaged() -> Embedder:
 
 
 def features(text: str) -> frozenset[str]:
-    """Return the features that have weights: words, pairs of words, the first word; in Chinese more.
+    """Return the features of a text by which it is classified: words, pairs of words, and "^" with the first word.
 
-    These are runs of three characters and word classes. Every number is "0".
+    For Chinese also runs of three characters, and word classes such as "/n". Every number is "0".
     """
     pieces = ["0" if piece.isdigit() else piece for piece in _PIECES.findall(text.casefold())]
     found = {*pieces, *(f"{one} {other}" for one, other in pairwise(pieces)), *(f"^{piece}" for piece in pieces[:1])}
@@ -103,7 +103,7 @@ def _stored() -> Mapping[str, Any]:
 
 @cache
 def _learned() -> dict[tuple[str, str], _Weights]:
-    """Return the weights by kind and language."""
+    """Return the weights by (kind, language), such as ("world", "en")."""
     return {
         (kind, language): _Weights(one["words"], np.array(one["vector"], dtype=np.float32), one["bias"])
         for kind in ("world", "talk")
@@ -113,5 +113,5 @@ def _learned() -> dict[tuple[str, str], _Weights]:
 
 @cache
 def sign_weights() -> Vectors:
-    """Return the weights of `signs`, the bias last."""
+    """Return the weights of the inputs that `turn.signs` returns, and last the bias."""
     return np.array(_stored()["signs"])

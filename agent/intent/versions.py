@@ -31,7 +31,7 @@ _REACH = 40
 
 
 def version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> list[Constraint]:
-    """Return the constraints; those on a range of versions get every known version in it as values."""
+    """Return the constraints. One on a range of versions ("3.9 to 3.11") gets all known versions in it as values."""
     ranged = []
     for one in constraints:
         is_version = sentence.vocabulary.roles[one.field] == "version" and not one.negated
@@ -44,7 +44,7 @@ def version_ranges(sentence: Sentence, constraints: Sequence[Constraint]) -> lis
 
 
 def version_numbers(value: str) -> tuple[int, ...]:
-    """Return the sort key of a version: 3.10 comes after 3.9."""
+    """Return the sort key of a version, its numbers: "3.10" -> (3, 10), which comes after (3, 9)."""
     return tuple(int(number) for number in re.findall(r"\d+", value))
 
 

@@ -43,7 +43,7 @@ _Fuzzy = tuple[tuple[str, ...], tuple[tuple[Known, ...], ...]]
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Names of values and fields, by their tokens.
+    """The names by which questions can name the values and fields of a catalogue, for lookups by token.
 
     Attributes:
         roles: what kind of values each field has.
@@ -51,15 +51,15 @@ class Vocabulary:
         stems: values of labels and tags by the stems of a name.
         cues: fields by the tokens of a word or phrase that points at them.
         longest: tokens of the longest name.
-        kinds: Chinese names of kinds of documents.
+        kinds: Chinese names of kinds of documents, such as 报告 ("report").
         fields_in_english: fields by the stem of an English word in their name.
         spelt: fields by the Pinyin of a Chinese phrase in their name, or by its initials, see `foreign.spelt_phrases`.
         english: labels and tags of one to three English words by `english_key`, for lookups by dictionary.
         concepts: what each field is about, see `concepts_of`.
-        plainness: share of each field's values that consist of ordinary words only.
-        spellings: by field, see `catalogue.spellings_of`.
-        codes: (folded value, value) for labels that abbreviate a word: `trv`, `apt`.
-        units: for fields whose texts are days, months, quarters or years: which text is which.
+        plainness: by field, the share of its values that consist of ordinary words only.
+        spellings: by field, the different spellings of its values, see `catalogue.spellings_of`.
+        codes: (folded value, value) for labels that abbreviate a word: `trv` for "travel".
+        units: by field whose texts are days, months, quarters or years: what the texts stand for.
         ranked: all fields, the most frequent first.
     """
 
@@ -249,7 +249,7 @@ def _has_language(catalogue: FieldCatalogue, roles: Mapping[str, Role]) -> bool:
 
 
 def _of_people(catalogue: FieldCatalogue, roles: Mapping[str, Role]) -> list[str]:
-    """Return fields that share most values with a field of people, such as participants and owners."""
+    """Return fields of tags or labels that have most of their values in common with a field of people."""
     held = [set(catalogue.fields[name].values) for name, role in roles.items() if role == "person"]
     others = {name: set(catalogue.fields[name].values) for name, role in roles.items() if role in ("tag", "label")}
     return [
@@ -268,7 +268,7 @@ def _plainness(values: FieldValues) -> float:
 def _is_named(role: Role, values: FieldValues, documents: int) -> bool:
     """Return whether a question can name the values of a field.
 
-    It cannot if they are numbers, dates, yes and no, ids or titles, or a single label that all documents have.
+    It cannot if the values are numbers, dates, yes and no, ids, titles, or a single label that all documents have.
 
     Args:
         documents: number of documents in the collection.
@@ -280,7 +280,7 @@ def _is_named(role: Role, values: FieldValues, documents: int) -> bool:
 
 
 def _add_general_names(name: str, role: Role, values: FieldValues, names: Names, fields: set[tuple[str, ...]]) -> None:
-    """Add translations, and names of countries and languages, to `names`; `fields` as in `catalogue.add_own_names`."""
+    """Add translations, and names of countries and languages, to `names`; none for a tag that is named in `fields`."""
     if role in ("label", "tag"):
         for value, documents in values.values.items():
             if role == "tag" and words_of(value) in fields:
@@ -297,7 +297,7 @@ def _add_general_names(name: str, role: Role, values: FieldValues, names: Names,
 
 
 def _misspellable(names: Names, fields: set[str], people: Collection[str] = ()) -> _Fuzzy:
-    """Return names of 6 or more letters, and the values of each: whole names of `fields`, only surnames of `people`."""
+    """Return (names of 6 or more letters, the values of each): whole names of `fields`, parts of names of `people`."""
     found = []
     for words, known in names.items():
         text = " ".join(words)
@@ -310,7 +310,7 @@ def _misspellable(names: Names, fields: set[str], people: Collection[str] = ()) 
 
 
 def _translations(value: str) -> Iterable[tuple[str, ...]]:
-    """Return other names of an English value from general words: Chinese ones, and English synonyms."""
+    """Return other names of an English value from general word lists: Chinese ones, and English synonyms."""
     words = " ".join(words_of(value))
     found = lexicon.bilingual().get(words) or _by_stem().get(" ".join(stem(word) for word in words.split()), ())
     of_place = lexicon.places().get(words, ()) if value[:1].isupper() else ()  # not "turkey", a bird
@@ -375,7 +375,7 @@ def deed_of(agent: str) -> str:
 
 
 def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return fields by the words that point at them: those of a field's name, and general words for its concepts."""
+    """Return the fields by the words that mean them: words of their names, and general words for their concepts."""
     cues: dict[tuple[str, ...], list[str]] = {}
     for name in catalogue.fields:
         words = [word for word in lexicon.name_words(name) if len(word) > 1]

@@ -43,10 +43,12 @@ def read_answer(data: Any, run: CallState, *, by_tool: bool) -> str:
 
 
 def read_delta(event: dict[str, Any], finished: str | None, calls: ToolCalls) -> tuple[str, str | None]:
-    """Return (text that an event adds, finish reason or None while unknown); add its tool calls to `calls`.
+    """Return (text that an event adds, finish reason or None while unknown); add the event's tool calls to `calls`.
 
     Args:
-        finished: the finish reason of the earlier events.
+        finished: the finish reason of the earlier events; None if they have none.
+    Raises:
+        ModelFailed: the event reports an error or a refusal.
     """
     if event.get("error"):
         raise ModelFailed("its answer contains an error")

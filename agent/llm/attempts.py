@@ -33,7 +33,7 @@ _MEANINGS = {
 class FormRefused(Exception):
     """The server rejects the form of the request.
 
-    `said` is its error text in lower case. It decides how the request is changed, and is never shown.
+    `said` is the server's error text in lower case. The text decides how the request is changed, and is never shown.
     """
 
     def __init__(self, status: int, said: str) -> None:

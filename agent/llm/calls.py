@@ -66,7 +66,7 @@ class ModelCall:
     def from_json(cls, data: object) -> "ModelCall":
         """Return a call from the JSON of a recording or a trace.
 
-        Instead of "text", it may have the JSON value of the answer under "reply". Unknown keys are ignored.
+        Instead of "text", the data may have the JSON value of the answer under "reply". Unknown keys are ignored.
 
         Raises:
             ValueError: the data does not have this form.
@@ -108,6 +108,8 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
+    """A model whose calls, failed ones too, are added to `calls`."""
+
     model: Model
     calls: Calls
 

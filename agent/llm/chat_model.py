@@ -38,7 +38,13 @@ _OF_THE_MODEL = re.compile(
 
 
 class ChatModel:
-    """A chat model; see `agent.llm.model.Model`. It remembers which output forms its server rejects."""
+    """A chat model on a server; see `agent.llm.model.Model`. It remembers which output forms the server rejects.
+
+    Args:
+        name: the name in the settings, shown in errors.
+        model: the name by which the server knows the model.
+        wire: the client that sends the requests.
+    """
 
     def __init__(self, name: str, model: str, wire: Wire) -> None:
         self.name = name
@@ -118,7 +124,7 @@ class ChatModel:
         yield Reply(text, None, run.usage, self._model, run.attempts, elapsed_ms, reason, made)
 
     async def probe(self, deadline: float) -> str:
-        """Return a sentence: the server lists the model, or else the model has answered a short question.
+        """Return a sentence: the server lists the model or, if it does not, the model has answered a short question.
 
         Raises:
             ModelFailed: the server or the model does not answer.
@@ -173,7 +179,7 @@ class ChatModel:
     async def _ask(
         self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: CallState
     ) -> tuple[str, ReplyForm]:
-        """Return (text of one answer, form used); while the server rejects a form, try the next one."""
+        """Return (text of one answer, output form used); while the server rejects the form, try the next one."""
         rung = self._rung if schema else ReplyForm.TEXT
         while True:
             body = {"model": self._model, "messages": messages, **self._options, **reply_format(rung, schema)}
@@ -217,7 +223,7 @@ class ChatModel:
                     self._step_down(ReplyForm.TEXT, refusal)
 
     def _step_down(self, rung: ReplyForm, refusal: FormRefused) -> ReplyForm:
-        """Return the output form to try after a rejection; it may be the same, without the temperature.
+        """Return the output form to try after `rung` was rejected; `rung` again if the temperature was the reason.
 
         Raises:
             ModelFailed: the rejection is not about the output form.

@@ -23,7 +23,7 @@ class ReplyForm(IntEnum):
 
 
 def reply_format(rung: ReplyForm, schema: type[BaseModel] | None) -> dict[str, Any]:
-    """Return the parameters that request a reply in this form; none for plain text or without a schema."""
+    """Return the request parameters that ask for a reply in the form `rung`; {} for plain text or without a schema."""
     if schema is None or rung is ReplyForm.TEXT:
         return {}
     if rung is ReplyForm.OBJECT:

@@ -41,7 +41,7 @@ class BadReply(ValueError):
 
     Attributes:
         reason: why, without quoting the reply.
-        prose: True if the reply holds no JSON at all.
+        prose: True if the reply contains no JSON at all.
     """
 
     def __init__(self, reason: str, *, prose: bool = False) -> None:
@@ -136,7 +136,9 @@ def json_in(text: str, *, finite: bool = True) -> Any:
 
 
 def parse(text: str, schema: type[S]) -> S:
-    """Parse and validate a reply. A schema with `tolerant = True` gets NaN and infinite numbers and checks them itself.
+    """Return a reply as an instance of the schema.
+
+    NaN and infinite numbers are refused, except for a schema with `tolerant = True`, which checks them itself.
 
     Raises:
         BadReply: no JSON, or it does not match the schema. The reason names the fields and never quotes a value.

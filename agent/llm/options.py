@@ -74,10 +74,10 @@ class ToolCalls:
     def add(self, pieces: object) -> None:
         """Add the tool-call pieces of a stream event to their calls.
 
-        A piece belongs to the call with its index. Without an index, it belongs to the call of an earlier event with
-        its id, or, if it has only extra content, to the last call. A call gets the type "unreadable" if a piece is not
-        in OpenAI's form or has another id, or if a limit is exceeded. All pieces whose index is no integer form one
-        unreadable call.
+        A piece belongs to the call with the same index. A piece without an index belongs to the call of an earlier
+        event with the same id or, if it has only extra content, to the last call. A call gets the type "unreadable" if
+        one of its pieces is not in OpenAI's form or has another id, or if a limit is exceeded. All pieces whose index
+        is no integer form one unreadable call.
         """
         before = len(self._calls)
         for place, piece in enumerate(pieces if isinstance(pieces, list) else [pieces] if pieces else []):
@@ -94,7 +94,7 @@ class ToolCalls:
                 return
 
     def _named(self, piece: "_Piece", before: int) -> "_Call | None":
-        """Return the call that a piece without an index belongs to; None if the piece does not say."""
+        """Return the call that a piece without an index belongs to, or None; `before` calls are of older events."""
         if piece.id:
             return next((one for one in reversed(self._calls[:before]) if one.id == piece.id), None)
         return self._calls[-1] if self._calls and piece.is_extra else None
@@ -105,7 +105,7 @@ class ToolCalls:
             self.add({"function_call": call})
 
     def made(self) -> tuple[dict[str, Any], ...]:
-        """Return the calls in OpenAI's form, in order; `agent.answering.tool_calls.permitted` checks them."""
+        """Return the assembled calls in OpenAI's form, in order; `agent.answering.tool_calls.permitted` checks them."""
         return tuple(
             {"id": _whole(call.id) or f"call_{number}", "type": call.type, **call.content()}
             for number, call in enumerate(self._calls)
@@ -154,7 +154,7 @@ class _Call:
             self.length += len(piece.arguments)
 
     def is_followed_by(self, piece: _Piece) -> bool:
-        """Return whether this call is complete and the piece begins another one.
+        """Return whether this call is complete and the piece begins another call.
 
         Some servers send whole calls one after the other under the same index or without one.
         """

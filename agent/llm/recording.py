@@ -100,7 +100,7 @@ class Recorded:
         return call, call.text
 
     async def probe(self, deadline: float) -> str:
-        """Return the name and the number of recorded replies."""
+        """Return a text with the name of the recording and the number of its replies."""
         return f"{self.name}, {len(self._calls)} replies"
 
     async def aclose(self) -> None:
@@ -108,9 +108,10 @@ class Recorded:
 
 
 class Recorder:
-    """A model that also appends its answers to a recording.
+    """A model that passes each call on to another model and appends the answer to a recording.
 
     Args:
+        model: the model that answers.
         path: JSONL file, created if missing; one line per answer.
     """
 

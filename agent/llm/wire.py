@@ -165,6 +165,7 @@ class _LastChunks(list[Any]):
 
     @property
     def state_usage(self) -> bool:
+        """True if a chunk in the list states the usage."""
         return any(getattr(chunk, "usage", None) for chunk in self)
 
     def append(self, chunk: Any) -> None:
@@ -195,7 +196,7 @@ async def _decoded(content: bytes) -> Any:
 
 
 async def _chunk(data: bytes) -> dict[str, Any]:
-    """Decode one event of a stream."""
+    """Return the decoded event of a stream; `DONE` for its end mark."""
     chunk = DONE if data == b"[DONE]" else await _decoded(data)
     if not isinstance(chunk, dict):
         raise ModelFailed("its answer is not a JSON object")

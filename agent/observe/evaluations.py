@@ -21,10 +21,10 @@ _LABEL = "evaluation"
 
 
 class PublishedEvaluations:
-    """The newest figures of each evaluation in one database, as metrics.
+    """The newest figures of each evaluation (a measurement over labelled questions) in one database, as metrics.
 
-    While the database does not answer, the figures are those that were read last. The metric
-    `signalbox_evaluation_timestamp_seconds` shows their age.
+    While the database does not answer, the figures that were read last are returned. The metric
+    `signalbox_evaluation_timestamp_seconds` has the time when they were measured.
     """
 
     def __init__(self, database: Database) -> None:

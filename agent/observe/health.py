@@ -36,13 +36,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PartHealth:
-    """The state of one part of the service.
+    """The state of one part of the service, such as the database, the model or a source.
 
     Attributes:
         since: time of the last change between working and failing.
         failures: number of failures since the service started.
         reason: kind of the last failure, "timeout" or "error", or the `Fault` of a standby; "" if the part works.
-            Details go to the log only, because anyone may read the report.
+            Details go to the log only, because anyone may read /readyz.
         tried: False for an external part that no question has used yet.
     """
 
@@ -54,7 +54,7 @@ class PartHealth:
 
 
 class Health:
-    """The state of every part of one service. It observes the service's questions; see `agent.records.observer`."""
+    """Observer (see `agent.records.observer`) that learns the state of every part of a service from its questions."""
 
     def __init__(self, service: "Service") -> None:
         settings = service.settings
@@ -86,7 +86,7 @@ class Health:
 
     @property
     def ready(self) -> bool:
-        """True if questions can be answered: the database or one of its standbys works. Other parts are optional."""
+        """True if questions can be answered: the database or a standby works. All other parts are optional."""
         standbys = [one.name for one in self._service.database.reads.standbys()]
         return any(self._parts[name].works for name in ("database", *standbys))
 
@@ -112,7 +112,10 @@ class Health:
         return said
 
     async def look(self) -> None:
-        """Check disk, worker and standbys, and the database if nothing used it in the last second. Takes up to 1 s."""
+        """Check disk, worker and standby databases, and store their states in `parts`. Takes up to 1 s.
+
+        The database is checked too, unless a question or check has reached it in the last second.
+        """
         if "disk" in self._parts:
             free = free_bytes(self._service.settings.home)
             self.note("disk", free >= LEAST_FREE_BYTES, "error", f"{free / 2**30:.1f} GiB free")
@@ -202,7 +205,11 @@ class Health:
             self._failed(answer.error, name, status)
 
     def _failed(self, error: Unavailable, name: str, status: str) -> None:
-        """Record a failure of the database or embedder if the error names it, otherwise of the source `name`."""
+        """Record a failure of the database or the embedder if the error names either, otherwise of the source `name`.
+
+        Args:
+            status: kind of the failure, "timeout" or "error".
+        """
         part = name
         if error.source == "the database":
             part = "database"

@@ -56,12 +56,12 @@ def of_request(request_id: str) -> Iterator[About]:
 
 
 def about() -> About | None:
-    """Return the current request; None outside of a request."""
+    """Return the ids of the current request; None outside of a request."""
     return _about.get()
 
 
 class Naming:
-    """Add the trace id and the tenant to the log lines of a request; an observer, see `agent.records.observer`."""
+    """Observer (see `agent.records.observer`) that adds trace id and tenant to the further log lines of a request."""
 
     def answered(self, trace: "Trace") -> None:
         """See `Observer.answered`."""

@@ -142,7 +142,7 @@ class Metrics:
         self._request_s.labels(route).observe(elapsed_s)
 
     def render(self) -> bytes:
-        """Return all metrics in the format of `CONTENT_TYPE`."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
@@ -165,7 +165,7 @@ def merged(texts: Mapping[int, bytes]) -> bytes:
 
 
 def text_of(families: Iterable[Metric]) -> bytes:
-    """Return metrics in the format of `CONTENT_TYPE`."""
+    """Return metrics in Prometheus' text format."""
     return generate_latest(_Fixed(families))
 
 
@@ -265,7 +265,7 @@ def _counter(name: str, about: str, value: float) -> Metric:
 
 
 def counters(name: str, about: str, values: Mapping[str, float], *, label: str) -> Metric:
-    """Return a counter metric. `values` are its figures by value of the label; `about` is the help text."""
+    """Return a counter metric with one figure per value of its label. Arguments as for `gauge`."""
     family = CounterMetricFamily(name, about, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)

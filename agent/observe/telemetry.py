@@ -137,7 +137,7 @@ def _named(method: str) -> str:
 
 
 def _searches(trace: "Trace") -> dict[str, Any]:
-    """Return status, hits and time of each source as span attributes; of several searches of a source, the last's."""
+    """Return status, number of hits and time of each source's last search, as {span attribute: value}."""
     said: dict[str, Any] = {}
     for outcome in trace.result.outcomes:
         said[f"signalbox.source.{outcome.source}.status"] = outcome.status

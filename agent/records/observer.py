@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class Observer(Protocol):
-    """Notified of questions. Its methods delay the answer until they return, so they must return at once."""
+    """Interface of objects notified when a question ends. Its methods delay the answer, so they must return at once."""
 
     def answered(self, trace: "Trace") -> None:
         """Called when a question was answered or replayed. In a replay, `trace.replay_of` is not None."""
@@ -43,7 +43,7 @@ class Observers:
 
     @contextmanager
     def question(self) -> Iterator[None]:
-        """Notify the observers if answering the question fails, see `Observer.failed`."""
+        """Call `failed` of all observers if the block, which answers a question, raises Unavailable."""
         try:
             yield
         except Unavailable as error:

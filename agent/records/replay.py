@@ -173,7 +173,7 @@ def _changed(before: Json, after: Json, names: Sequence[str] | None = None) -> d
 
 
 def _came_out(trace: Json) -> Json:
-    """Return the values of a trace to compare besides the hits; None for those that an older trace does not have."""
+    """Return {name: value} of what a trace says besides its hits, for comparison; None where it says nothing."""
     prompt, answer = trace.get("prompt"), trace.get("answer")
     return {
         **{

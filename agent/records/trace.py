@@ -165,7 +165,7 @@ class Trace:
 def _is_approximate(answer: StepResult) -> bool:
     """Return whether the same search may find other hits later although no document has changed.
 
-    This is so for vector searches that may use an index, which is approximate.
+    True for vector searches that may use an index, which is approximate.
     """
     source, query = answer.step.source, answer.query
     return source == vector.CARD.name and query is not None and vector.may_use_index(query)

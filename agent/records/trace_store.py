@@ -140,7 +140,7 @@ class TraceStore:
     def noted(self, result: AnyResult) -> AnyResult:
         """Return the result; with "trace_unavailable" in `degraded` if the last write of traces failed.
 
-        Then its own trace can probably not be stored either.
+        Then the trace of this result can probably not be stored either.
         """
         if self._works:
             return result
@@ -193,13 +193,20 @@ class TraceStore:
         return [{"trace_id": id, **summary} for id, summary in islice(found.items(), limit)]
 
     async def _narrowed(self, viewer: Viewer) -> int:
-        """Return the argument of `Trace.shows_to` for a viewer."""
+        """Return `narrowed` of `Trace.shows_to`: the number of the last change that hid a document from a reader.
+
+        0 for a viewer that sees all documents.
+        """
         if viewer.principals == EVERYTHING:
             return 0
         return int((await self._database.fetch(viewer, "SELECT signalbox.narrowed()", ()))[0][0])
 
     async def _may_show(self, trace: Trace, viewer: Viewer) -> bool:
-        """Return whether a waiting trace may be shown, see `Trace.shows_to`."""
+        """Return whether a trace that is not yet in the database may be shown to the viewer, see `Trace.shows_to`.
+
+        Raises:
+            Unavailable, TimeoutError: the database cannot say whether a document has been hidden since.
+        """
         try:
             return trace.shows_to(viewer, await within(self._narrowed(viewer), _NARROWED_S))
         except (Unavailable, TimeoutError):

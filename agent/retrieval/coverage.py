@@ -56,9 +56,9 @@ async def coverage(texts: Sequence[str], hits: Sequence[Fused], scope: Scope, ca
 
 
 def stands_out(search: str, answers: Sequence[StepResult], among: Collection[ChunkId]) -> bool:
-    """Return whether the cosine of a passage in `among` is at least `OUTSTANDING` above the median of the hits.
+    """Return whether a passage in `among` has a cosine at least `OUTSTANDING` above the median of the vector search.
 
-    False if the vector search found fewer than `_ENOUGH_HITS`.
+    False if the vector search found fewer than `_ENOUGH_HITS` hits.
 
     Args:
         search: text of the search whose cosines count.

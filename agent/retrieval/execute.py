@@ -33,7 +33,7 @@ class StepResult:
     Attributes:
         query: the query that was sent; None if none was.
         hits: the source's hits, best first, without hits outside the scope.
-        is_partial: whether some parts of the source failed while others answered.
+        is_partial: whether some backends of the source failed while others answered.
     """
 
     step: Step
@@ -85,7 +85,7 @@ async def climb(
     deadline: float,
     before: Sequence[StepResult] = (),
 ) -> tuple[list[StepResult], Rung | None]:
-    """Run the rungs in order until one has a hit.
+    """Run the rungs in order until a rung has a hit.
 
     Args:
         make: makes the query of a step.
@@ -141,21 +141,24 @@ async def retrieve(
 
 
 def resting(retrievers: Mapping[str, Retriever], breakers: Breakers, scope: Scope) -> frozenset[str]:
-    """Return the names of sources that would refuse a search of the scope now: the breakers of all parts are open."""
+    """Return the names of the sources that cannot be asked now: the circuit breakers of all their backends are open."""
     return frozenset(
         name for name, one in retrievers.items() if all(breakers.of(part).rests() for part in _parts(name, one, scope))
     )
 
 
 def _parts(name: str, retriever: Retriever, scope: Scope) -> Mapping[str, Scope]:
-    """Return the part of the scope that each breaker guards, by breaker name; an undivided source has one breaker."""
+    """Return {name of a circuit breaker: the collections searched through it}, one item per backend of the source.
+
+    A source with a single backend has one breaker, with the name of the source.
+    """
     return (retriever.parts(scope) if is_divided(retriever) else {}) or {name: scope}
 
 
 async def _query(step: Step, wanted: Filter | None, make: MakeQuery) -> Query:
-    """Return the query of a step. For a long search, compute its terms in a thread, which fills their cache.
+    """Return the query of a step. For a long search, analyse its words in a thread; the result is cached.
 
-    Computing them later on the event loop would block all other requests.
+    Analysing them later on the event loop would block all other requests.
     """
     if len(step.search) <= _LONG:
         return make(step, wanted)
@@ -165,7 +168,7 @@ async def _query(step: Step, wanted: Filter | None, make: MakeQuery) -> Query:
 
 
 async def _run(step: Step, query: Query, sources: GuardedSources, deadline: float) -> StepResult:
-    """Run a step. If a source has several parts, merge the hits of the parts that answer."""
+    """Run a step. If the source has several backends, merge the hits of those that answer."""
     parts = _parts(step.source, sources.retrievers[step.source], query.scope)
     if len(parts) == 1:
         return await _ask(step, query, sources, deadline, *parts)
@@ -188,7 +191,7 @@ async def _run(step: Step, query: Query, sources: GuardedSources, deadline: floa
 
 
 async def _ask(step: Step, query: Query, sources: GuardedSources, deadline: float, part: str) -> StepResult:
-    """Search the source, or one part of it, through the breaker named `part`."""
+    """Search the source, or one of its backends, through the circuit breaker named `part`."""
     started = time.monotonic()
     timeout_s = min(step.timeout_s, deadline - started)
     if timeout_s <= 0:

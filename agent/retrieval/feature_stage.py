@@ -28,9 +28,12 @@ class FeatureStage:
     catalogue: Catalogue
 
     async def apply(self, asked: Asked, intent: Intent, pool: Sequence[Fused]) -> tuple[list[Fused], tuple[str, ...]]:
-        """Add the rank features of the settings to the scores.
+        """Return the hits sorted by scores with the rank features of the settings, and notes for `degraded`.
 
-        If feedback cannot be read in time, it counts as 0 and the result is marked degraded.
+        If feedback cannot be read in time, it counts as 0, and the note is "feedback_unavailable". Otherwise no note.
+
+        Args:
+            pool: the top hits, with their chunks.
         """
         features, scope = parse_rank_features(self.settings.rank_features), asked.scope
         fields = filterable(scope)
@@ -56,7 +59,10 @@ class FeatureStage:
 
 
 def _values(hit: Fused, fields: Mapping[str, Field]) -> Values:
-    """Return a hit's metadata normalised for filters; {} if a value does not fit its field, as from outside sources."""
+    """Return a hit's metadata as {field: value in the form used by filters}.
+
+    {} if a value does not fit the type of its field, which can happen with hits of external sources (web, cloud).
+    """
     try:
         flat = flatten(hit.chunk.metadata) if hit.chunk else {}
         return normalise({key: value for key, value in flat.items() if key in fields}, fields)

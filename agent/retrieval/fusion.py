@@ -45,7 +45,7 @@ class Fused(NamedTuple):
         score: the score that the ranking is sorted by: the fused score, or a reranker's.
         fused: the fused score, also after reranking.
         scores, ranks: each source's raw score and rank; `scores` also holds a reranker's score.
-        part: number of the question's part that the hit belongs to, see `take_turns`; hits of one part have equal ones.
+        part: number of the question's part that the hit belongs to, see `take_turns`; equal for all its hits.
         boost: what `boost` added, in units of the best hit's score, so that a reranker can add it again.
     """
 
@@ -83,8 +83,10 @@ def by_measure(rankings: Rankings) -> Rankings:
 
     So BM25 scores from two sources are compared with each other. `Hit.parts` holds a hit's score on each scale; a hit
     without parts was scored on the scale of its own source. A merged ranking is cut to the length of the longest given
-    one (at least `_USUAL_DEPTH`), as if one source held all documents. If other sources were searched on some of a
-    source's scales, its remaining scales are dropped: no other hit has a score to compare with there.
+    ranking (at least `_USUAL_DEPTH`), as if one source held all documents.
+
+    A folder scores by full text and by vectors. If of these only full text was also searched in the database, the
+    folder's vector scores are dropped, because no stored document has such a score to compare with.
     """
     if not any(any(map(_PARTS, hits)) for hits in rankings.values()):
         return rankings
@@ -122,7 +124,7 @@ def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fu
 
     Args:
         weights: weight by source, in sum at most 1. Sources that are not in it share what is left of 1 evenly. The
-            weight of a source without hits goes to the others, in proportion to theirs.
+            weight of a source without hits goes to the other sources, in proportion to their weights.
     """
     measures = by_measure(rankings)
     present = [source for source in measures if measures[source]]
@@ -139,9 +141,9 @@ def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fu
 def fuse_searches(
     fused: Sequence[Sequence[Fused]], *, weights: Sequence[float] | None = None, k: float | None = None
 ) -> list[Fused]:
-    """Merge the rankings of several searches of one question into one (second stage).
+    """Merge the rankings of several searches of one question, each already fused over its sources, into one.
 
-    Scores of the first stage lie in [0, 1] and are summed; with `k`, reciprocal ranks are summed instead. nDCG@10 with
+    Their scores lie in [0, 1] and are summed; with `k`, reciprocal ranks are summed instead. nDCG@10 with
     a model's searches is 0.958 by scores and 0.947 by ranks on PEPs, 0.94 and 0.77 on the sample: by ranks, a chunk in
     the middle of every list beats one that clearly leads a single list. A single ranking is returned unchanged. Each
     chunk keeps the best of its raw scores and ranks.
@@ -171,7 +173,7 @@ def fuse_searches(
 
 
 def boost(ranking: Sequence[Fused], likely: Sequence[Fused], *, weight: float = BOOST) -> list[Fused]:
-    """Raise the hits that satisfy the likely constraints; no hit is left out.
+    """Raise the scores of the hits that satisfy the likely constraints; no hit is left out.
 
     Each likely hit gains `weight` * best score of `ranking` * (its score / best score of `likely`): hits that also
     answer well are raised most, hits that hardly answer stay behind.
@@ -279,11 +281,12 @@ def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
 def _summed(
     rankings: Rankings, measures: Rankings, contributions: Callable[[str, Sequence[Hit]], list[float]]
 ) -> list[Fused]:
-    """Return one ranking of all chunks, each scored by the sum of its contributions from all measures.
+    """Return one ranking of all chunks, each scored by the sum of its contributions from all scales.
 
     Args:
+        rankings: the hits by source, from which `ranks` takes the source that found a hit.
         measures: the rankings as merged by `by_measure`, by scale.
-        contributions: returns one contribution per hit, for a measure's name and hits.
+        contributions: returns one contribution per hit, for the name of a scale and its hits.
     """
     # By chunk id: its contributions, scores, ranks and text.
     found: dict[ChunkId, tuple[list[float], dict[str, float], dict[str, int], Chunk | None]] = {}
@@ -335,6 +338,8 @@ def lexical_weight(language: str, rankings: Rankings, *, languages: frozenset[st
     from ignoring full text or vectors.
 
     Args:
+        language: language of the question.
+        rankings: hits by source, best first.
         languages: languages the embedder knows, None if it knows many.
     Returns:
         A weight from 0 to 1.

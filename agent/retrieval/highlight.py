@@ -69,9 +69,9 @@ class Highlighter:
 
 
 class _Plain(dict[int, str]):
-    """Map a character to lower case without accent or width variant.
+    """Table for `str.translate` that maps characters to lower case without accents or width variants.
 
-    A character that would become several is kept, so that offsets in the text stay valid.
+    A character that would become several characters is kept, so that offsets in the text stay valid.
     """
 
     def __missing__(self, code: int) -> str:

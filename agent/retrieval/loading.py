@@ -19,7 +19,10 @@ class PassageLoader:
     sources: Mapping[str, Retriever]
 
     async def chunks(self, scope: Scope, ids: Iterable[ChunkId], wanted: Filter | None) -> Mapping[ChunkId, Chunk]:
-        """Load chunks from the database and from sources that hold their own documents; other ids are left out."""
+        """Return the chunks by id, from the database and from sources that hold documents of their own.
+
+        Chunks that do not exist or do not satisfy the filter `wanted` are missing from the result.
+        """
         known = list(ids)
         stored = {(one.tenant, one.name) for one in scope.collections}
         # A folder with the name of a stored collection is not searched: its passages would have the same ids.
@@ -43,7 +46,7 @@ class PassageLoader:
 
         Args:
             known: passages whose documents are not listed again.
-            skip, most: number of the other documents to skip, and maximum number to list.
+            skip, most: of the documents to list, the number to skip and the maximum number to return.
         """
         found = await self.catalogue.documents(scope, wanted, known, skip=skip, most=most)
         stored = {(one.tenant, one.name) for one in scope.collections}

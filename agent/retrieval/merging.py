@@ -31,9 +31,12 @@ class ResultMerger:
     embedder: Embedder
 
     def fuse(self, found: SearchResults) -> tuple[list[Fused], dict[str, float]]:
-        """Return one ranking of the hits of the first round's searches, and the full-text weight by search.
+        """Return one ranking of all hits that count, and {search text: weight of full text against vectors}.
 
-        If the question has several parts, each part has its own ranking, and these are merged by `fusion.take_turns`.
+        If the question has several parts, each part gets its own ranking; `fusion.take_turns` merges these.
+
+        Args:
+            found: results of the first round, before any search for what is missing.
         """
         groups = searches_by_part(found.planned.intent)
         if len(groups) < 2:
@@ -43,9 +46,9 @@ class ResultMerger:
         return fusion.take_turns([ranking for ranking, _ in merged]), weights
 
     def ranking(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
-        """Return one ranking of the hits in `answers`, and the full-text weight by search.
+        """Return one ranking of the hits in `answers`, and {search text: weight of full text against vectors}.
 
-        Hits that also satisfy the likely constraints are boosted.
+        Hits that also satisfy the likely constraints, that is, are in `found.likely`, are boosted.
         """
         ranking, weights = self._merged(found, answers)
         searches = {one.step.search for one in answers}
@@ -55,7 +58,7 @@ class ResultMerger:
         return ranking, weights
 
     def _merged(self, found: SearchResults, answers: Sequence[StepResult]) -> tuple[list[Fused], dict[str, float]]:
-        """Fuse the sources of each search, then the searches; return the ranking and the full-text weight by search."""
+        """Fuse the sources of each search, then the searches. Returns as `ranking`, but boosts nothing."""
         rankings: dict[tuple[str, str], dict[str, Sequence[Hit]]] = {}
         languages: dict[str, str] = {}
         for answer in answers:

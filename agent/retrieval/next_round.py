@@ -33,10 +33,10 @@ class FurtherSearches:
 
         Args:
             searches: queries for the documents.
-            outside: whether to send the question also to sources outside (web, cloud), where allowed, because the
+            outside: whether to send the question also to external sources (web, cloud), where allowed, because the
                 documents lack the answer.
         Returns:
-            Per search (the results of its steps, the last rung that ran or None). The search outside, if any, is last.
+            Per search (the results of its steps, the last rung that ran or None). That of external sources is last.
         """
         more = [self._search(search) for search in searches]
         if outside and (names := self._outside()):
@@ -51,11 +51,11 @@ class FurtherSearches:
         return await self._climb(search, choices, replace(constraints, firm=firm, soft=()))
 
     async def _search_outside(self, names: Sequence[str]) -> tuple[list[StepResult], Rung | None]:
-        """Send the question to sources outside.
+        """Send the question to the external sources (web, cloud) with these names; returns as an item of `run`.
 
         Only the question itself is sent: a query that a model wrote after reading the documents could leak their
-        content. Only the caller's filter applies. Sources outside do not know the metadata; the words of the question
-        express the other constraints.
+        content. Only the caller's filter applies, because external sources do not know the metadata from which the
+        other constraints were made.
         """
         intent, constraints = self.found.planned.intent, self.found.planned.constraints
         choices = tuple(SourceChoice(name=one, confidence=1.0, reason="to find what is missing") for one in names)
@@ -89,7 +89,7 @@ class FurtherSearches:
         return await climb(plan.rungs, make, planner.guarded(asked.scope), deadline=self.deadline, before=failed)
 
     def _outside(self) -> list[str]:
-        """Return the sources outside that may be asked the question and have not been asked yet."""
+        """Return the names of the external sources that may be sent the question and have not got it yet."""
         settings, found = self.planner.settings, self.found
         chosen = {one.name for one in found.planned.intent.sources}
         allowed = settings.outside_fallback and not self.asked.request.sources

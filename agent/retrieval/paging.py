@@ -30,7 +30,7 @@ class Window(NamedTuple):
         complete: whether to list every document that satisfies the filter, each with at most `per_document` passages.
         bounded: whether hits below a minimum score were left out, so that unranked documents must not be listed.
         named: whether a document that the question names is shown with all its passages.
-        all: whether all documents are asked for. If so but not `complete`, nothing defines which documents these are.
+        all: whether all documents are asked for. If `complete` is nevertheless False, no filter says which ones.
         least_share: see `agent.retrieval.diversity.spread`.
     """
 
@@ -50,7 +50,8 @@ class Page(NamedTuple):
     Attributes:
         hits: with their passages loaded.
         first: place of the first hit in the ranking, from 0.
-        total, complete: see `agent.types.Result`.
+        total: number of documents in the complete list; None if the page is not part of a complete list.
+        complete: whether this page and those before it show all documents; None if not all were asked for.
     """
 
     hits: list[Fused]
@@ -138,7 +139,10 @@ async def page_of(ranking: Sequence[Fused], window: Window, question: str, load:
 
 
 async def _complete(ranking: Sequence[Fused], window: Window, load: Load, listed: List) -> Page:
-    """Return the ranked documents in order, then the documents that no source ranked, ordered by id."""
+    """Return the page of a complete list: the ranked documents in order, then all others ordered by id.
+
+    The others satisfy the filter, but no source ranked them.
+    """
     ordered = first_of_each(spread(ranking, window.per_document, least_share=0.0), window.per_document)
     if window.bounded:
         total, is_last = len({hit.id[:3] for hit in ordered}), window.last >= len(ordered)

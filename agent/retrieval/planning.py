@@ -28,13 +28,14 @@ _LEAST_SHARE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request with what it may read and when it started, on the clock of `time.monotonic`.
+    """A request, the collections that it may search (`scope`), and its time limit.
 
     Attributes:
         wanted: the caller's filter.
-        depth: minimum hits requested from each source of documents.
-        partial: sources of which this request may search only a part.
-        narrows: whether a reading may choose among the collections of the scope.
+        started: time of `time.monotonic` at which the request arrived.
+        depth: minimum number of hits to request from each source of documents.
+        partial: names of the sources that can search only some of the documents in `scope`.
+        narrows: whether the interpretation of the question may select some of the collections in `scope`.
     """
 
     request: Request
@@ -47,7 +48,7 @@ class Asked:
     partial: Collection[str] = ()
 
     def at(self, share: float) -> float:
-        """Return the time at which that share of the request's time is used up."""
+        """Return the time of `time.monotonic` at which `share` (0 to 1) of the request's time is used up."""
         return self.started + share * self.timeout_s
 
 
@@ -88,6 +89,10 @@ class IntentPlanner:
     ) -> PlannedIntent:
         """Apply the caller's options to the intent and plan it.
 
+        Args:
+            reading: the reading that contains the intent and ranks its inferred constraints; None if they are unranked.
+            number: number of the first rung.
+            vector_only: queries for the source `vector` only, because a model made up their words.
         Raises:
             BadRequest: the intent names a field or value that does not exist.
             RoutingFailed: no source can be chosen, and the fallback strategy is `fail`.
@@ -161,9 +166,9 @@ class IntentPlanner:
         return make
 
     def guarded(self, scope: Scope) -> GuardedSources:
-        """Return the sources with their breakers.
+        """Return the sources with their circuit breakers, for searches of the scope.
 
-        `vector` is not guarded if no embedder of this scope can be opened, since it may work for other scopes.
+        `vector` gets no breaker if no embedder of this scope can be opened, since it may work for other scopes.
         """
         embedders = Embedders.of(self.embedder)
         served = {embedders.has(one.embedder or "") for one in scope.collections if one.chunks} != {False}
@@ -176,7 +181,11 @@ class IntentPlanner:
         return name in self.sources and self.sources[name].card.kind == "documents"
 
     def affordable(self, steps: Sequence[Step], answers: Sequence[StepResult]) -> tuple[Step, ...]:
-        """Return the steps without those at paid sources that this question has already used as often as allowed."""
+        """Return the steps that may run: without steps at paid sources that have been asked as often as is allowed.
+
+        Args:
+            answers: results of this question's earlier steps.
+        """
         asked = times_asked(answers)
         kept = []
         for step in steps:
@@ -188,7 +197,10 @@ class IntentPlanner:
 
 
 def times_asked(answers: Sequence[StepResult]) -> Counter[str]:
-    """Count how often each source was asked; refused queries cost nothing and do not count."""
+    """Return the number of queries sent to each source, by its name, to compare with the limit of paid queries.
+
+    A query that the source rejected as invalid (`BadRequest`) costs nothing and is not counted.
+    """
     return Counter(
         one.step.source for one in answers if one.query is not None and not isinstance(one.error, BadRequest)
     )

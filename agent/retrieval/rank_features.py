@@ -28,7 +28,7 @@ class FeatureInputs:
     Attributes:
         question: searched for the names of tags.
         now: time from which ages are counted.
-        values: per hit, in the order of the hits, its document's normalised metadata.
+        values: for each hit, in their order, the metadata of its document in the form used by filters.
         catalogue: ranges and values of the fields.
         feedback: feedback on each hit's document, -1 to 1; empty means 0 for all.
     """
@@ -76,9 +76,9 @@ def _items(value: Scalar | list[Scalar] | None) -> list[Scalar]:
 
 
 def _prior(items: Sequence[Scalar], field: FieldValues | None) -> float:
-    """Return where the largest number lies between the field's lowest and highest value, 0 to 1.
+    """Return where the largest number in `items` lies between the field's lowest (0) and highest value (1).
 
-    0 if `items` has no number, or the field no range.
+    0 if `items` has no number, or the field has no range.
     """
     numbers = [float(item) for item in items if isinstance(item, int | float) and not isinstance(item, bool)]
     if (
@@ -93,7 +93,7 @@ def _prior(items: Sequence[Scalar], field: FieldValues | None) -> float:
 
 
 def _recency(items: Sequence[Scalar], now: datetime, half_life_days: float) -> float:
-    """Return 0.5 ** (age of the latest date / half-life): 1 for a future date, 0 without a date."""
+    """Return 0.5 ** (age of the latest date in `items` / half-life): 1 for a future date, 0 without a date."""
     moments = []
     for item in items:
         try:

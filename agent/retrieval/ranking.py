@@ -100,7 +100,10 @@ class RankingStage:
     async def _judged(
         self, asked: Asked, reading: Reading, found: SearchResults, ranking: Sequence[Fused]
     ) -> tuple[Mapping[ChunkId, float], tuple[str, ...]]:
-        """Return the relevance of each hit, 0 to 1; empty and marked degraded if it cannot be computed in time."""
+        """Return {id of a hit: relevance, 0 to 1}, and notes for `degraded`.
+
+        If relevance cannot be computed in time, return {} and the note `relevance.UNAVAILABLE`.
+        """
         if not ranking:
             return {}, ()
         judging = relevance.judge(
@@ -120,7 +123,8 @@ class RankingStage:
     def _relevant(self, ranking: list[Fused], judged: Mapping[ChunkId, float]) -> list[Fused]:
         """Return the ranking without hits whose relevance is below the `min_relevance` of every source that found them.
 
-        Hits without a relevance are kept.
+        Args:
+            judged: relevance by hit id; hits that are missing here are kept.
         """
         bounds = {name: source.card.min_relevance or 0.0 for name, source in self.sources.items()}
         if not any(bounds.values()):

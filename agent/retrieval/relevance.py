@@ -65,7 +65,7 @@ class RelevanceWeights(NamedTuple):
 
     Attributes:
         found: minimum relevance of the best hit at which the result's status is `found`, not `weak`.
-        coefficients: by `SearchEvidence.kind`, one per column of `features`; the last is the constant.
+        coefficients: for each `SearchEvidence.kind`, one per column of `features`; the last is the constant.
     """
 
     found: float
@@ -116,7 +116,7 @@ async def judge(
     embedder: Embedders,
     is_listing: bool = False,
 ) -> dict[ChunkId, float]:
-    """Return the relevance of the hits of a ranking; hits from outside cannot be judged and are left out.
+    """Return {id of a hit: relevance, 0 to 1}; hits of external sources (web, cloud) cannot be judged and are left out.
 
     Relevance is 1 for hits of a calculation, for documents whose id the query names, and for all hits if the question
     consists of conditions only.
@@ -156,9 +156,9 @@ async def gather(
     *,
     satisfied: bool,
 ) -> list[SearchEvidence]:
-    """Return the scores of each search.
+    """Return the BM25 scores, cosines and query weight of each search.
 
-    The term counts that it needs are usually in the catalogue's cache, since the searches have read them.
+    The term counts read here are usually in the catalogue's cache, since the searches have read them.
 
     Args:
         satisfied: whether every hit satisfies the firm constraints read from the question.
@@ -224,8 +224,8 @@ async def _weight(
 def _missing_senses(query: Query, question: str) -> float:
     """Return the ratio of words in the Chinese question to words in its English gloss; at least 1.
 
-    The gloss lacks words that the dictionary does not know, and the few other words may match anything. So the query's
-    weight is multiplied by this ratio, which lowers the relevance of all hits.
+    The gloss lacks words that the dictionary does not know, and its few remaining words may match anything. So the
+    query's weight is multiplied by this ratio, which lowers the relevance of all hits.
     """
     chinese, english = (query.text, query.gloss) if query.gloss else (question, query.text)
     if is_chinese(english) or not is_chinese(chinese):

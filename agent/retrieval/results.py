@@ -64,11 +64,12 @@ def build_result(
 
 
 def _status(intent: Intent, ranked: FinalRanking, page: Sequence[Fused], *, least: float, listed: bool) -> Status:
-    """Return whether the documents answer the question.
+    """Return the status of the result: `found`, `weak`, `nothing_found` or `no_retrieval_needed`.
 
     Args:
-        least: minimum relevance, 0 to 1, of a hit that answers it.
-        listed: whether the caller asked for a complete list; then every document on it counts as found.
+        page: the hits to be shown.
+        least: with relevance (0 to 1) below this for all hits, the status is `weak`.
+        listed: whether the caller asked for a complete list; then any document makes the status `found`.
     """
     if intent.kind == "none":
         return "no_retrieval_needed"
@@ -126,7 +127,7 @@ def _ranked(
 
 
 def _partial(found: SearchResults, scope: Scope, embedder: Embedder) -> tuple[str, ...]:
-    """Return a note such as "vector_partial" for each source that could search only a part of its documents."""
+    """Return a note such as "vector_partial" for each source that searched only some of its documents; () if none."""
     if partial := [answer for answer in found.answers if answer.is_partial]:
         return distinct(*(f"{answer.step.source}_partial" for answer in partial))
     asked = any(answer.step.source == "vector" and answer.query for answer in found.answers)

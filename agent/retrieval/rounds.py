@@ -114,10 +114,10 @@ class Looped:
 
 
 def searches_by_part(intent: Intent) -> list[list[str]]:
-    """Group an intent's searches by the part of the question they are for.
+    """Group the searches of an intent: one inner list per part of the question.
 
-    Rules make one search per part, and for a Chinese first part an English one too. A model also searches for one thing
-    in several wordings, so all its searches form one group.
+    Rules make one search per part. For a Chinese first part they add its English translation, in the same group. A
+    model may word one part in several ways, so all its searches form one group.
     """
     searches = list(dict.fromkeys(intent.searches))
     if intent.by != "rules" or not searches:
@@ -128,7 +128,7 @@ def searches_by_part(intent: Intent) -> list[list[str]]:
 
 
 def next_searches(parts: Sequence[QuestionPart], made: Sequence[str]) -> list[str]:
-    """Return the searches for the unanswered parts, without those already made."""
+    """Return the searches for the unanswered parts, without the searches in `made`; case and spaces are ignored."""
     known = {_folded(search) for search in made}
     wanted = {_folded(one.search): one.search for one in parts if not one.answered and one.search}
     return [search for folded, search in wanted.items() if folded and folded not in known]
@@ -137,7 +137,10 @@ def next_searches(parts: Sequence[QuestionPart], made: Sequence[str]) -> list[st
 def answers_first(ranking: Sequence[Fused], parts: Sequence[QuestionPart]) -> list[Fused]:
     """Return the ranking with the passages that answer a part of the question first.
 
-    The parts take turns, and each puts at most its equal share of `JUDGED` passages there.
+    The parts take turns. Each part puts at most `JUDGED` / (number of parts) passages at the beginning.
+
+    Args:
+        parts: the judged parts; their `by` has the numbers of the passages in `ranking`, from 1.
     """
     share = JUDGED // max(len(parts), 1)
     first = take_turns([[ranking[number - 1] for number in one.by[:share]] for one in parts if one.answered])
@@ -160,7 +163,7 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Runs the rounds of one question.
+    """Runs the rounds of one question: judges the hits, and searches again for the parts that lack an answer.
 
     Args:
         model: judges whether the parts are answered; if None, only rules judge.
@@ -198,7 +201,7 @@ class Loop:
     def _things(self, asked: Asked, found: SearchResults) -> list[str]:
         """Return the texts whose words the hits must contain: parts of the question, or whole searches.
 
-        Empty if no further round could help.
+        [] if no further round could help, for example if no source may be asked.
         """
         intent = found.planned.intent
         if self.settings.max_rounds == 1 or intent.kind != "retrieve" or all(one.failed for one in found.answers):
@@ -264,7 +267,14 @@ class _RoundsRunner:
     async def _judged(
         self, number: int, added: int, budget: _Budget
     ) -> tuple[list[QuestionPart], Literal["rules", "llm"], Stop | None]:
-        """Return the judged parts, who judged, and why no round follows; None if the judgement does not forbid one."""
+        """Judge the hits of a round: return the parts, who judged, and why no further round follows.
+
+        The reason is None if a further round may follow.
+
+        Args:
+            number: number of the round, from 1.
+            added: number of passages that the round brought into the first `JUDGED`.
+        """
         # A hit has no text if it moved up after the load because a hit before it was deleted.
         top = [hit for hit in self.ranking[:JUDGED] if hit.chunk is not None]
         covered = await self._covered(top)
@@ -300,7 +310,10 @@ class _RoundsRunner:
         return parts, "llm", "enough" if all(one.answered for one in parts) else None
 
     async def _covered(self, top: Sequence[Fused]) -> list[float] | None:
-        """Return the coverage of each thing, 0 to 1; None if the database does not return the document frequencies."""
+        """Return for each text in `things` the share, 0 to 1, of its words that one of the hits contains.
+
+        None if the database does not return the document frequencies.
+        """
         counting = coverage(self.things, top, self.asked.scope, self.loop.search.catalogue)
         try:
             return await within(counting, self.asked.at(SEARCH_BY) - time.monotonic())
@@ -310,7 +323,7 @@ class _RoundsRunner:
     async def _asked_model(
         self, model: Model, question: model_judge.SufficiencyQuestion, budget: _Budget
     ) -> list[QuestionPart] | None:
-        """Return the model's judgement; None if it gave no usable one."""
+        """Return the parts as the model judges them; None if its circuit breaker is open or its reply is unusable."""
         breaker = self.loop.breaker
         if not breaker.admit():
             return None
@@ -333,7 +346,13 @@ class _RoundsRunner:
     async def _search(
         self, wanted: Sequence[str], parts: Sequence[QuestionPart], by: Literal["rules", "llm"], budget: _Budget
     ) -> int:
-        """Search for what is missing, give each search its share of the ranking, and return the number of new hits."""
+        """Run further searches, give each its share of the ranking, and return the number of hits they gave.
+
+        Args:
+            wanted: the searches.
+            parts: the judged parts; the passages that answer them come first.
+            by: who judged; external sources are asked only if the model did.
+        """
         further = FurtherSearches(self.loop.search.planner, self.asked, self.found, budget.deadline)
         ran = await further.run(wanted, outside=by == "llm")
         rankings = [answers_first(self.ranking, parts)]
@@ -364,14 +383,14 @@ class _RoundsRunner:
 
     @property
     def _filter(self) -> Filter | None:
-        """The filter that the first round's hits satisfy, and the later rounds' too, except for `relaxed`."""
+        """The filter of the first round's hits. Later hits satisfy it too, except the conditions in `relaxed`."""
         return self.found.rung.filter if self.found.rung else self.asked.wanted
 
 
 def _carries_over(asked: Asked, search: str) -> bool:
-    """Return whether a follow-up question was completed with words of earlier turns for its search.
+    """Return whether the search of a follow-up question contains words of earlier turns.
 
-    Such words are not a part of the question, so the hits need not contain them.
+    These words are not in the question itself, so the hits need not contain them.
     """
     is_later = any(turn.role == "assistant" for turn in asked.request.messages or ())
     return is_later and search != readable(asked.request.question)

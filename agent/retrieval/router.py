@@ -46,7 +46,11 @@ class Constraints:
     soft: tuple[Filter, ...] = ()
 
     def filter(self, *, firm: int = 0) -> Filter | None:
-        """Return the filter for every hit, without the first `firm` firm constraints, the weakest; None if empty."""
+        """Return the caller's filter and the firm constraints, joined by "and"; None if there are none.
+
+        Args:
+            firm: number of firm constraints to leave out, the weakest first.
+        """
         return joined((self.wanted, *self.firm[firm:]))
 
 
@@ -56,8 +60,8 @@ class SearchLimits:
 
     Attributes:
         searches: maximum queries per source.
-        metered_searches: the same for sources that are paid per search.
-        outside: whether the ladder may end with sources outside (web, cloud), which then see the question.
+        metered_searches: maximum queries per source that is paid per search.
+        outside: whether the ladder may end with external sources (web, cloud), which then see the question.
     """
 
     source_timeout_s: float
@@ -69,9 +73,10 @@ class SearchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """Steps that run in parallel.
+    """One level of the fallback ladder: steps that run in parallel.
 
     Attributes:
+        number: number of the rung, from 1; its steps have the same number.
         filter: the filter of all steps.
         dropped: inferred constraints that `filter` leaves out.
         when: `first`: always; `failed`: if no earlier source answered; `nothing`: if no earlier step had a hit.
@@ -86,12 +91,13 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The fallback ladder.
+    """The fallback ladder of a request.
 
     Attributes:
-        degraded: notes about chosen sources that are missing or partial.
-        likely: the first rung's searches over only the documents that also satisfy the soft constraints, if any.
-        is_held: whether only the chosen sources may be searched, also in later rounds.
+        degraded: notes about chosen sources that are missing or cannot search all documents.
+        likely: the first rung's searches over only the documents that also satisfy the soft constraints; None if there
+            are no such constraints.
+        is_held: whether only the chosen sources may be searched, also by searches for what is missing.
     """
 
     rungs: tuple[Rung, ...] = ()
@@ -130,7 +136,7 @@ def plan(
         caller_sources: whether the caller named the sources; then no other source is asked.
         number: number of the first rung.
         vector_only: queries for the source `vector` only, because a model made up their words.
-        partial: sources of which the request may search only a part.
+        partial: sources that can search only some of the documents in the request's scope.
     Returns:
         The ladder; empty if nothing is to be retrieved.
     Raises:
@@ -157,7 +163,9 @@ def plan(
 
 
 def _likely(rungs: Sequence[Rung], asked: Collection[str], constraints: Constraints) -> Rung | None:
-    """Return the first rung's searches of documents, narrowed by the soft constraints; None if there is no difference.
+    """Return the first rung's searches of documents, narrowed by the soft constraints.
+
+    None if there is no such search, or if the soft constraints add nothing to the rung's filter.
 
     Args:
         asked: names of the chosen sources that search document texts.
@@ -251,7 +259,12 @@ class _Ladder:
         firm: int = 0,
         when: Literal["first", "failed", "nothing"] = "nothing",
     ) -> None:
-        """Add a rung that asks these sources without the `firm` weakest constraints, if it has any new step."""
+        """Add a rung that asks these sources, if it has a step that no earlier rung has.
+
+        Args:
+            firm: number of firm constraints to leave out of the filter, the weakest first.
+            when: see `Rung.when`.
+        """
         if when != "first" and not self.rungs:
             return  # no source was asked, so there is nothing to fall back from
         constraints, limits = self._constraints, self._limits
@@ -301,7 +314,7 @@ def constraints_of(
     firm: Sequence[Filter] = (),
     soft: Sequence[Filter] = (),
 ) -> Constraints:
-    """Separate the constraints of an intent from the caller's filter.
+    """Return the constraints of an intent, with those of the caller's filter kept apart.
 
     Args:
         wanted: the caller's filter.
@@ -339,7 +352,7 @@ def _flat(wanted: Filter) -> list[Filter]:
 
 
 def _parts(stated: Any) -> list[Any]:
-    """Return the unchecked conditions that must all be true for a JSON filter: the members of its nested "and"s."""
+    """Return the conditions that a JSON filter joins by "and", also nested; they are not validated."""
     if stated is None:
         return []
     inner = stated.get("filters") if isinstance(stated, Mapping) and stated.get("type") == "and" else None

@@ -45,8 +45,8 @@ class SearchResults:
     Attributes:
         later: the model's reading; None if it did not arrive.
         answers: the results of all steps, of both readings.
-        used: the results whose hits count; of the first reading's, only those that the later reading keeps.
-        rung: the last level of the fallback ladder that ran; every hit satisfies its filter. None if none ran.
+        used: the results in `answers` whose hits count: the model's reading may discard results of the first reading.
+        rung: the last level of the fallback ladder that ran; every hit satisfies its filter. None if no level ran.
         likely: results in `answers` of searches over only the documents that satisfy the intent's soft filter.
     """
 
@@ -71,7 +71,7 @@ class Search:
     catalogue: Catalogue
 
     async def run(self, asked: Asked, reading: Reading) -> SearchResults:
-        """Run the first reading's searches, then those the model's reading adds; climb the ladder if nothing was found.
+        """Run the first reading's searches, then those the model's reading adds, then fallbacks if nothing is found.
 
         Raises:
             RoutingFailed: routing failed for either reading, and the fallback strategy is `fail`.
@@ -133,14 +133,19 @@ class Search:
     async def _likely(
         self, asked: Asked, rung: Rung, planned: PlannedIntent, sources: GuardedSources
     ) -> list[StepResult]:
-        """Run the first rung's searches over the documents that also satisfy the soft constraints."""
+        """Run `rung`, which is `Plan.likely`: searches of the documents that also satisfy the soft constraints."""
         make = self.planner.queries(asked, planned)
         return await retrieve(rung.steps, rung.filter, make, sources, deadline=asked.at(SEARCH_BY))
 
     async def _second(
         self, asked: Asked, reading: Reading, later: asyncio.Future[Intent | None], *, number: int
     ) -> PlannedIntent | None:
-        """Return the plan for the model's reading, with rungs from `number`; None if it is late or cannot be used."""
+        """Return the plan for the model's reading; None if that reading is late or cannot be used.
+
+        Args:
+            later: gives the model's reading.
+            number: number of the plan's first rung.
+        """
         given_s = asked.at(_JOIN_BY) - asked.started
         try:
             intent = await within(later, asked.at(_JOIN_BY) - time.monotonic())
@@ -224,9 +229,9 @@ class Search:
     def _answered_outside(
         self, rungs: Sequence[Rung], answers: Sequence[StepResult]
     ) -> tuple[Rung | None, list[StepResult]]:
-        """Return the first rung whose filter earlier results of sources outside satisfy, and those results.
+        """Return the first rung for which external sources (web, cloud) have hits already, and these results.
 
-        (None, []) if there is no such rung.
+        The filter of their earlier search must include all conditions of the rung. (None, []) if there is no such rung.
         """
         for rung in rungs:
             needed = router.conjuncts(rung.filter)
@@ -239,10 +244,13 @@ class Search:
     async def _satisfying(
         self, asked: Asked, planned: PlannedIntent, answers: Sequence[StepResult], wanted: Filter | None
     ) -> list[StepResult]:
-        """Return the results without hits that do not satisfy the filter, or are in collections outside the plan.
+        """Return the results, without hits that violate the filter or are in collections that the plan does not search.
 
-        Hits are loaded under the filter unless the filter of their own search already implies it. Hits that cannot be
-        loaded in time are dropped.
+        Hits are checked by loading them under the filter, unless the filter of their search already includes all its
+        conditions. Hits that cannot be loaded in time are dropped.
+
+        Args:
+            wanted: the filter.
         """
         kept = {(one.tenant, one.name) for one in asked.scope.only(planned.intent.collections).collections}
         left_out = {(one.tenant, one.name) for one in asked.scope.collections} - kept
@@ -271,7 +279,11 @@ async def plain_reading(asked: Asked, sources: Mapping[str, Retriever]) -> Readi
 
 
 def _unsearched(planned: PlannedIntent, reading: Reading) -> tuple[str, ...]:
-    """Return `degraded` notes for transformers whose queries, meant only for vectors, were not searched."""
+    """Return `degraded` notes for the transformers whose queries were not searched; () if all were.
+
+    This happens to queries for the source `vector` only, if that source is not asked. (A transformer rewrites the
+    question into further queries.)
+    """
 
     searched = {step.search for step in planned.plan.steps}
     made = reading.transforms.vector_only
@@ -282,7 +294,7 @@ def _unsearched(planned: PlannedIntent, reading: Reading) -> tuple[str, ...]:
 def _not_needed(answer: StepResult) -> StepResult:
     """Return the result of a search without its hits, because the model's later reading asks no source.
 
-    The outcome says so. The query stays, since it counts as paid. The result of a failed search stays as it is.
+    The status becomes "skipped". The query stays, since it counts as paid. A failed result is returned unchanged.
     """
     if answer.failed:
         return answer

@@ -18,7 +18,7 @@ _WAITS_FOR = {
 
 
 class StageTimes:
-    """Milliseconds that each of several consecutive stages took; measured from its creation on."""
+    """Milliseconds that each of several consecutive stages took; the first stage begins when this object is created."""
 
     def __init__(self, elapsed_ms: dict[str, float] | None = None) -> None:
         self.elapsed_ms = elapsed_ms if elapsed_ms is not None else {}
@@ -31,16 +31,16 @@ class StageTimes:
         self._last = now
 
     def unfinished(self) -> str:
-        """Describe the stage that was running when the time ran out."""
+        """Return a text that names the stage running when the time ran out, and what it waited for."""
         stage = next((stage for stage in _WAITS_FOR if stage not in self.elapsed_ms), "page")
         return f"the {stage} step was still waiting for {_WAITS_FOR[stage]}"
 
 
 def late(timeout_s: float, waited_for: str) -> Unavailable:
-    """Return the error for a request whose time is over."""
+    """Return the error for a request whose time is over. `waited_for` is the text of `StageTimes.unfinished`."""
     return Unavailable("the service", f"no answer within {timeout_s:g} s: {waited_for}", retry_after_s=5)
 
 
 def unfinished_scope() -> str:
-    """Return the reason given when the time ran out before the database returned the scope."""
+    """Return the text of `StageTimes.unfinished` for a request that still waits for its readable collections."""
     return StageTimes().unfinished()

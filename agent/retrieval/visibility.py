@@ -25,7 +25,7 @@ class Visibility:
     changed: int | None = None
 
     async def scope_and_filter(self, who: Viewer, request: Request) -> tuple[Scope, Filter | None]:
-        """Return what the request may read, and its filter.
+        """Return the collections that the request may search, and its filter, parsed; None without a filter.
 
         Raises:
             BadRequest: the collection does not exist, or the filter does not fit its fields.
@@ -49,7 +49,12 @@ class Visibility:
             return scope, await _parsed(request.filter, scope)
 
     async def visible(self, who: Viewer, collection: str | None, *, fresh: bool = False) -> Scope:
-        """Return what the request may read: collections of the database and of sources with documents of their own."""
+        """Return the collections that the viewer may read: of the database and of sources with documents of their own.
+
+        Args:
+            collection: the only collection to return; None for all.
+            fresh: whether to read the database instead of a cache.
+        """
         holders = {name: source for name, source in self.sources.items() if is_holder(source)}
         asked = [one for name, one in holders.items() if collection in (None, name)]
         beside = tuple([await one.collection(fresh=fresh) for one in asked])

@@ -25,7 +25,9 @@ OF_DOCUMENTS = MostValues(values=1_000_000, containers=500_000)
 
 
 def excess_of(request: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
-    """Return the path of the first object or list with too many keys or items, and the reason; None if there is none.
+    """Return the path of the first object or list that is too large, and the reason; None if there is none.
+
+    The path has the keys and list indexes from the outside in; () is the whole request.
 
     Args:
         request: a JSON object, of any depth.

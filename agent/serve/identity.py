@@ -113,7 +113,7 @@ class RecentTenants:
 
 
 def check_exposure(settings: "Settings", host: str) -> Auth:
-    """Return whether callers at that address need a key: "keys" or "off".
+    """Return "keys" if callers need a key on a server that listens on `host`, otherwise "off".
 
     The setting AUTH decides. By default no key is needed on a loopback address, unless tokens identify the callers.
 
@@ -186,7 +186,10 @@ def _holder(service: "Service") -> Identify:
 
 
 def _digest(authorization: bytes) -> bytes:
-    """Return the same digest for every case and spacing of a header; otherwise variants of one key fill the memory."""
+    """Return a digest of the header that ignores the case of its scheme and its spacing.
+
+    Otherwise variants of one key's header could fill the memory.
+    """
     scheme, *rest = authorization.split() or [b""]
     return hashlib.sha256(b" ".join([scheme.lower(), *rest])).digest()
 

@@ -118,7 +118,10 @@ class Metered:
 
 
 def _may_have_cost(error: BaseException) -> bool:
-    """Return whether a failed or abandoned call may have used tokens: False if no server was reached."""
+    """Return whether a failed or abandoned model call may have used tokens.
+
+    False if the request was invalid or the server is down.
+    """
     return not isinstance(error, BadRequest) and getattr(error, "fault", "") != "down"
 
 
@@ -171,8 +174,8 @@ class Metering:
     async def settle(self, account: Account) -> None:
         """Write the tokens of a request to the database if its tenant has a token quota.
 
-        Called before the answer ends, so that the tenant's next question is checked against them. Without a quota, or
-        if writing fails, `leave` has them written later.
+        Called before the answer ends, so that the quota check of the tenant's next question includes these tokens.
+        Without a quota, or if writing fails, `leave` has the tokens written later.
         """
         tokens = account.tokens
         if tokens and account.state.rules.tokens_per_day is not None:
@@ -190,7 +193,7 @@ class Metering:
             self._note(account.tenant, 0, account.tokens)
 
     async def state(self, tenant: str) -> State:
-        """Return a tenant's settings and today's usage. Collected usage is written first, if that is possible."""
+        """Return a tenant's settings and today's usage. Usage collected in memory is first written, if possible."""
         with suppress(Unavailable):
             await self.flush()
         return await self.tenants.state(tenant)

@@ -54,7 +54,7 @@ class Rerun:
 def rerun_of(
     trace: dict[str, Any], changes: Mapping[str, Any], desk: Desk, configured: Reranker | None, observers: Observers
 ) -> Rerun:
-    """Return the repetition of a trace's request, with the recorded replies of models and rerankers; not yet run.
+    """Prepare to repeat the request of a trace with the recorded replies of models and rerankers; nothing is run yet.
 
     Args:
         trace: as returned by `TraceStore.load`.

@@ -185,9 +185,9 @@ class Service(RecordService, JobService, SyncService):
 
     @asynccontextmanager
     async def _admitted(self, who: Viewer, request: AnyRequest) -> AsyncIterator[tuple[Desk, AnyRequest]]:
-        """Admit and count a request; yield the service adapted to the tenant (see `Desk`), and the request.
+        """Admit and count a request; yield the pipeline and answerer for its tenant (see `Desk`), and the request.
 
-        If admission took long, the `timeout_s` of the request is reduced by that time.
+        If admission took long, the `timeout_s` of the yielded request is reduced by that time.
 
         Raises:
             QuotaUsedUp: the tenant has used up its quota for today.
@@ -211,7 +211,7 @@ class Service(RecordService, JobService, SyncService):
 
     @asynccontextmanager
     async def admitted(self, *, tenant: str | Viewer | None = None) -> AsyncIterator[Desk]:
-        """Admit and count a question that no other method here answers; yield the service adapted to the tenant.
+        """Admit and count a question that no other method here answers; yield the pipeline for its tenant (see `Desk`).
 
         Raises:
             QuotaUsedUp: the tenant has used up its quota for today.

@@ -93,7 +93,7 @@ class TenantChanges(Shape):
         return value
 
     def checked(self, settings: Settings) -> dict[str, Any]:
-        """Return the changes by the name of the setting; None as value resets it. Duplicate sources are removed.
+        """Return {setting: new value}, without duplicate sources; None resets a setting to the service's value.
 
         Args:
             settings: the service's settings, which define the sources.
@@ -153,7 +153,7 @@ def tenant_settings_report(tenant: str, state: State, settings: Settings, source
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What answers one request of a tenant: the service's parts, with the tenant's settings, sources and account."""
+    """The pipeline and answerer for one request, with the tenant's settings and sources, and its token account."""
 
     account: Account
     settings: Settings

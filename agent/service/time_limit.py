@@ -26,7 +26,7 @@ Returned = TypeVar("Returned")
 def in_time(
     method: Callable[Concatenate[Owner, Given], Awaitable[Returned]],
 ) -> Callable[Concatenate[Owner, Given], Coroutine[Any, Any, Returned]]:
-    """Return the method limited to `timeout_s` of its object's settings; it raises Unavailable when that is over."""
+    """Return a method that raises Unavailable if it takes longer than `timeout_s` of its object's settings."""
 
     @wraps(method)
     async def bounded(self: Owner, /, *args: Given.args, **options: Given.kwargs) -> Returned:

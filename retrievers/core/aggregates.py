@@ -66,16 +66,16 @@ class Aggregate:
             is the percentage of documents that satisfy `where`. `difference` subtracts the second of two groups from
             the first, in document count or in the sum of `of`; with an `order` it subtracts the smaller from the
             larger.
-        of: expression to sum, average or compare. For `count`: the field whose distinct values are counted. For `list`:
-            the sort key of the documents.
-        group_by: one row per value. A document counts once for every member of a list field.
+        of: the expression that `sum`, `avg`, `median`, `min` or `max` aggregates. For `count`: its distinct values are
+            counted instead of documents. For `list`: the sort key of the documents.
+        group_by: return one row per value of this expression. A document counts for every member of a list field.
         order, limit: sort direction and maximum number of rows. Groups are sorted by their calculated value, the
             documents of `list` by `of`.
         between: for `difference` the two values of `group_by`; otherwise the only groups to return.
         show: for `list`: expressions to return beside the document id.
-        ties: with `limit`: also return the rows whose value equals that of the last row.
+        ties: with `limit`: also return the rows whose value equals the value of the last row.
         at_least, at_most: keep only groups with at least or at most this number of documents. For a `count` of
-            distinct values: count only values that occur in this number of documents.
+            distinct values: count only values that occur in at least or at most this number of documents.
         over: aggregate the values of all groups into one, for example the average number of documents per year.
     """
 
@@ -98,7 +98,7 @@ def parse_expression(text: object, fields: Mapping[str, Field], where: str = "ag
     """Read an expression such as `year(created)` over existing fields.
 
     Args:
-        where: the expression's place in the request, for errors.
+        where: the expression's place in the request ("aggregate.of"), for errors.
     Raises:
         BadRequest: the field or function is unknown, or the function does not fit the field's type.
     """
@@ -189,7 +189,7 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
 
 
 def _read_number(data: Mapping[Any, Any], key: str, most: int) -> int | None:
-    """Return the whole number of a key, None if it is absent."""
+    """Return the whole number under a key, from 0 to `most`; None if the key is absent. Raises BadRequest."""
     value = data.get(key)
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most):
         return value

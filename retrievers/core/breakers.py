@@ -23,7 +23,7 @@ class Breaker:
     Args:
         failures: consecutive failures that open the breaker.
         rest_s: seconds the breaker stays open before a trial.
-        now: the clock, in seconds; only differences count.
+        now: returns the time in seconds, from any start.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Breaker:
     def admit(self) -> bool:
         """Return whether this request may be sent.
 
-        In the half-open state it becomes the trial and others are rejected.
+        In the half-open state the first request becomes the trial. Others are rejected until the trial ends.
         """
         with self._lock:
             if self._turned_away():
@@ -76,7 +76,7 @@ class Breaker:
                 self._opened_at, self._trial_at = self._now(), None
 
     def gave_up(self) -> None:
-        """Record that a request ended without showing whether the source works, as after a cancellation."""
+        """Record that a request ended without showing whether the source works, for example by a cancellation."""
         with self._lock:
             self._trial_at = None
 
@@ -98,7 +98,7 @@ class Breaker:
 
 
 class Breakers:
-    """One breaker per source name, created on first use. None is removed: the configuration limits their number."""
+    """One breaker per source name, created on first use and never removed, as the configuration limits the sources."""
 
     def __init__(self, *, now: Callable[[], float] = monotonic) -> None:
         self._now = now
@@ -111,7 +111,7 @@ class Breakers:
             return self._breakers.setdefault(source, Breaker(now=self._now))
 
     def states(self) -> dict[str, State]:
-        """Return the state of every breaker created so far, by source name."""
+        """Return source name to state for every breaker created so far."""
         with self._lock:
             known = dict(self._breakers)
         return {source: breaker.state for source, breaker in known.items()}

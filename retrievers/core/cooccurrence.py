@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 MOST_DOCUMENTS = 2_000
-"""A scope with more documents gets an empty `Cooccurrence`, because all are read again after each change."""
+"""A scope with more documents gets an empty `Cooccurrence`: all documents must be read again after each change."""
 _MOST_VALUES = 5_000
-"""Maximum number of values that are kept, which take at most 2 MB. The fields with the most values are left out."""
+"""Maximum number of values of all fields, which take at most 2 MB. Fields with many values are left out for it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,7 +18,7 @@ class Cooccurrence:
     A set of documents is an integer whose bit n stands for the n-th document of the scope.
 
     Attributes:
-        having: (field, value) to the set of documents that have the value. Values are texts, as in
+        having: (field, value) to the set of documents that have the value. All values are texts, as in
             `FieldValues.values`.
         fields: field to the set of documents that have any value for it.
     """
@@ -28,11 +28,11 @@ class Cooccurrence:
 
     @classmethod
     def of(cls, documents: Iterable[Mapping[str, Any]], distinct: Mapping[str, int]) -> Self:
-        """Build it from the metadata of all documents of a scope.
+        """Build the sets from the metadata of all documents of a scope.
 
         Args:
             documents: for each document, field to its value or list of values.
-            distinct: the fields to keep, with their numbers of distinct values.
+            distinct: field to its number of distinct values, for the fields to keep.
         """
         kept, values = set(), 0
         for name, count in sorted(distinct.items(), key=lambda one: (one[1], one[0])):

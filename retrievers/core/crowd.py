@@ -1,4 +1,4 @@
-"""Count the values of a JSON body before it is parsed, because parsing blocks the event loop even from a thread."""
+"""Count the values of a JSON body before it is parsed, because parsing many blocks the event loop, even in a thread."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,9 +29,10 @@ _TOO_DEEP = b"[" * 500
 
 
 def crowd_of(raw: bytes, most: MostValues) -> str | None:
-    """Return why a JSON body must not be parsed: too many values, or unreadable brackets. None if it may be parsed.
+    """Return the reason why a JSON body must not be parsed, as a text for the caller; None if it may be parsed.
 
-    Values are counted by their separators, which is fast. An empty list or object counts as two values.
+    Reasons are too many values, and brackets that do not match. Values are counted by their separators, which is fast.
+    An empty list or object counts as two values.
     """
     if _values_of(raw) <= most.values and _containers_of(raw) <= min(most.containers, MOST_LISTS_IN_A_ROW):
         return None
@@ -66,7 +67,7 @@ def _longest_row(outside: bytes) -> int:
 
 
 def _outside_texts(bare: bytes) -> Iterator[bytes]:
-    """Yield the JSON without its texts, in pieces of bounded length so that other threads can run in between.
+    """Yield the JSON without its texts, in pieces of at most 128 KiB, so that other threads can run in between.
 
     Args:
         bare: JSON without backslash escapes.

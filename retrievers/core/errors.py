@@ -29,7 +29,7 @@ class TooCostly(Unavailable):
 
 
 class BadRequest(RetrievalError):
-    """The request cannot be fulfilled. Tell the caller, do not retry.
+    """The request cannot be fulfilled as it is. Tell the caller, do not retry.
 
     Attributes:
         where: the invalid part of the request, as a dotted path ("filter.filters.0.key").
@@ -46,7 +46,7 @@ class BadFilter(BadRequest):
 
 
 class NotFound(BadRequest):
-    """The tenant can see nothing of this name or id, even if another tenant owns it."""
+    """The tenant can see nothing with this name or id. Another tenant may own something with it."""
 
 
 class UnknownCollection(NotFound):
@@ -79,7 +79,7 @@ class QuotaUsedUp(RetrievalError):
 
 
 def listing(names: Iterable[str], most: int = 12) -> str:
-    """List names for an error message, sorted and quoted: `"a", "b" and 3 more`, with at most `most` names."""
+    """Join names for an error message, sorted and quoted: `"a", "b" and 3 more` if `most` is 2 and there are 5."""
     ordered = sorted(set(names))
     shown = ", ".join(f'"{name}"' for name in ordered[:most])
     return (shown or "none") + (f" and {len(ordered) - most} more" if len(ordered) > most else "")

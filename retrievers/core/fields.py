@@ -55,9 +55,9 @@ class Field:
     unit: str | None = None
 
     def holds_like(self, other: "Field") -> bool:
-        """Return whether both fields store values in the same form.
+        """Return whether both fields store values in the same form, so that one can replace the other.
 
-        The other attributes, such as the description, can be changed while the collection has documents.
+        Attributes that do not matter here, such as the description, can be changed while a collection has documents.
         """
         return (self.type, self.item, self.separator) == (other.type, other.item, other.separator)
 
@@ -106,7 +106,9 @@ def kind_of(value: object) -> ScalarType | None:
 
 
 def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten nested objects to dotted keys, turn dates into strings, drop nulls, empty strings and empty lists.
+    """Flatten nested objects to dotted keys: {"a": {"b": 1}} -> {"a.b": 1}.
+
+    Dates become strings. Nulls, empty strings and empty lists are dropped.
 
     Raises:
         BadDocument: too many keys, a key too long or empty, objects nested too deeply, or a value that is not a JSON
@@ -120,12 +122,13 @@ def flatten(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flatten(flat: dict[str, Any], prefix: str, value: Any, depth: int, *, named: bool = True) -> None:
-    """Add a value to `flat`, or for an object its values under dotted keys.
+    """Add a value to `flat`; of an object, add its values under dotted keys.
 
     Args:
-        flat: written to: dotted key to value.
-        prefix: the value's dotted key.
-        named: False if a part of the key is empty, which is allowed only for values that are dropped.
+        flat: dotted key to value; this function adds to it.
+        prefix: dotted key of `value`.
+        depth: number of objects around `value`.
+        named: False if a component of the key is empty, which only a value that is dropped may have.
     """
     if isinstance(value, Mapping):
         if depth > MAX_DEPTH:
@@ -155,7 +158,7 @@ def _flatten(flat: dict[str, Any], prefix: str, value: Any, depth: int, *, named
 
 
 def _trimmed(value: Any) -> Any:
-    """Return a date as text, a text without surrounding white space, and other values unchanged. None for no text."""
+    """Return a date as text, a text stripped of white space (None if nothing is left), and other values unchanged."""
     if isinstance(value, date):
         value = value.isoformat()
     return value.strip() or None if isinstance(value, str) else value
@@ -185,7 +188,7 @@ def is_finite(number: float) -> bool:
 
 
 def infer_fields(documents: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
-    """Infer field types from a sample of flattened metadata.
+    """Infer fields, by name, from the flattened metadata of a sample of documents.
 
     A field is a date if every value in the sample looks like a date. It stays a date field afterwards, and documents
     with other values in it are invalid. A field with mixed types is a string.
@@ -214,8 +217,8 @@ def infer_fields(documents: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
 def _list_separator(texts: list[str]) -> str | None:
     """Return "," or ";" if some of a field's texts are lists written with this separator, else None.
 
-    At least two texts must contain the separator, and at least 60 % of their parts must also occur as whole texts:
-    "red, blue" and "red, green" are lists if "red" and "blue" are texts, too.
+    At least two texts must contain the separator, and at least 60 % of the items between separators must also be whole
+    texts: "red, blue" and "red, green" are lists if "red" and "blue" are texts, too.
     """
     alone = set(texts)
     for separator in (",", ";"):
@@ -256,10 +259,10 @@ def _split(value: Any, separator: str | None) -> list[Any]:
 
 
 def _fit(field: Field, value: Any) -> Scalar:
-    """Return one value in its field's type.
+    """Convert a value to its field's type: "12" -> 12 for a number field.
 
     Raises:
-        BadDocument: it does not fit the type.
+        BadDocument: the value does not fit the type.
     """
     if field.item == "date":
         try:
@@ -288,9 +291,9 @@ def _fit(field: Field, value: Any) -> Scalar:
 
 
 def _parse_number(text: str) -> int | float | None:
-    """Return the number that a text is, in JSON or Python notation; None if it is not a finite number.
+    """Return the number that a text consists of, in JSON or Python notation; None if it is not a finite number.
 
-    Only ASCII digits count, and no underscores. A text of over `_LONGEST_NUMBER` characters is not a number, because
+    Non-ASCII digits and underscores are not accepted. Nor are texts of over `_LONGEST_NUMBER` characters, because
     Python refuses to read integers of thousands of digits.
     """
     text = text.strip()
@@ -301,7 +304,7 @@ def _parse_number(text: str) -> int | float | None:
 
 
 def to_catalogue(fields: Mapping[str, Field]) -> dict[str, dict[str, Any]]:
-    """Return the fields as JSON values, as the database stores them."""
+    """Return name to attributes of each field as JSON values, as the database stores them."""
     return {name: _to_stored(field) for name, field in fields.items()}
 
 

@@ -28,7 +28,7 @@ MAX_NODES = 128
 MAX_VALUES = 1000
 MAX_VALUE_CHARACTERS = 8000
 MAX_SOUGHT_CHARACTERS = 4000
-"""Maximum length of the text of `contains`: for 8,000 different characters PostgreSQL needs 1.7 GB of memory."""
+"""Maximum length of the text to find with `contains`; for 8,000 characters PostgreSQL can need 1.7 GB of memory."""
 MAX_CHARACTERS = 200_000
 """Maximum number of characters of all values of a filter together."""
 
@@ -75,7 +75,7 @@ def parse(data: object, fields: Mapping[str, Field], where: str = "filter") -> F
     Args:
         data: the filter as decoded JSON.
         fields: the fields that it may use, by name.
-        where: its place in the request, for errors.
+        where: the filter's place in the request, for errors.
     Returns:
         The filter, with dates in normal form.
     Raises:
@@ -89,7 +89,7 @@ def parse(data: object, fields: Mapping[str, Field], where: str = "filter") -> F
 class _FilterReader:
     """Reads one filter and counts its conditions and characters.
 
-    This is no recursive function inside `parse`, because such a function is a reference cycle, which only the garbage
+    It is a class because a recursive function inside `parse` would form a reference cycle, which only the garbage
     collector frees.
     """
 
@@ -98,7 +98,13 @@ class _FilterReader:
     characters: int = 0
 
     def read(self, node: object, where: str, depth: int) -> Filter:
-        """Return the filter that a JSON value describes, at nesting level `depth` (1 for the outermost)."""
+        """Return the filter that a JSON value describes.
+
+        Args:
+            node: the JSON value.
+            where: its place in the request, for errors.
+            depth: its nesting level, 1 for the outermost.
+        """
         self.nodes += 1
         if depth > MAX_DEPTH:
             raise BadFilter(f"the filter is nested deeper than {MAX_DEPTH} levels", where=where)
@@ -173,7 +179,7 @@ def _read_comparison(node: Mapping[Any, Any], op: Operator, fields: Mapping[str,
 
 
 def _read_values(field: Field, values: Sequence[object], where: str) -> tuple[Scalar, ...]:
-    """Return the checked values. A filter may have 120,000, so lists without a fault are checked by functions in C."""
+    """Return the checked values of `in` or `nin`. For speed (there may be 120,000), C functions check plain lists."""
     kinds = set(map(type, values))
     if field.item == "string" and kinds == {str}:
         texts = cast(Sequence[str], values)
@@ -250,7 +256,7 @@ _IN_WORDS = {
 
 
 def in_words(expression: Mapping[str, Any]) -> str:
-    """Describe a filter expression on one line for people: `team = red and created >= 2024-01-01`."""
+    """Describe a filter, given as JSON values, in one line for people: `team = red and created >= 2024-01-01`."""
     kind = expression.get("type")
     if kind in ("and", "or"):
         inner = [in_words(part) for part in expression["filters"]]
@@ -279,7 +285,7 @@ def keys_of(wanted: Filter) -> set[str]:
 
 
 def matches(wanted: Filter, values: Values) -> bool:
-    """Return whether a document with these normalised field values satisfies the filter."""
+    """Return whether a document whose fields have these values, in normal form, satisfies the filter."""
     match wanted:
         case And(parts):
             return all(matches(part, values) for part in parts)

@@ -13,7 +13,7 @@ from typing import Any
 # Parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 LARGE_BYTES = 256 * 1024
-"""Minimum size of an input after which free memory is returned to the system."""
+"""Size of an input from which on free memory is to be returned to the system (`give_back`) after it is handled."""
 _KEPT_BYTES = 1024 * 1024
 _ARENAS = 2
 
@@ -21,18 +21,19 @@ _ARENAS = 2
 def return_freed_memory() -> None:
     """From now on, return large blocks to the system when they are freed.
 
-    By default the C library gives a block a memory mapping of its own only above a size that grows to that of the
-    largest block freed so far, up to 32 MiB, and it gives every thread its own heap. A server that reads uploads of
-    megabytes in several threads then keeps a hundred megabytes of holes between small blocks.
+    The C library returns a freed block at once if the block has its own memory mapping. By default only blocks
+    above a certain size have one, and this size grows to that of the largest block freed so far, up to 32 MiB. Every
+    thread also has its own heap. So a server that reads uploads of megabytes in several threads would keep a hundred
+    megabytes of unused memory.
     """
     for parameter, value in ((_ARENA_MAX, _ARENAS), (_MMAP_THRESHOLD, LARGE_BYTES), (_TRIM_THRESHOLD, _KEPT_BYTES)):
         _call("mallopt", parameter, value)
 
 
 def settle() -> None:
-    """Exclude everything loaded so far from garbage collection: it is kept until the process ends.
+    """Exclude all objects that exist now from garbage collection; they are kept until the process ends.
 
-    A collection then delays an answer by a few milliseconds instead of 50 ms.
+    A garbage collection then delays an answer by a few milliseconds instead of 50 ms.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""A log filter that drops most repetitions of a message, for faults that last."""
+"""A log filter that drops most repetitions of a message, so that a lasting fault does not fill the log."""
 
 import logging
 import time
@@ -7,7 +7,7 @@ _SPARING_S = 10.0
 
 
 class Sparing(logging.Filter):
-    """Passes each message template at most once every 10 s, whatever values are inserted into it."""
+    """Passes each message at most once every 10 s. Messages that differ only in inserted values count as the same."""
 
     def __init__(self) -> None:
         super().__init__()

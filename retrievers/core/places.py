@@ -23,14 +23,14 @@ class Places:
     sheet: str = ""
 
     def within(self, start: int, end: int) -> "Places":
-        """Return the places of the characters [start, end). The result has at least the place of `start`."""
+        """Return the places of the characters [start, end), at least that of `start`. Their offsets do not change."""
         # Binary search, because a sheet has tens of thousands of rows.
         first = max(bisect_right(self.marks, start, key=_beginning) - 1, 0)
         last = bisect_left(self.marks, end, lo=first + 1, key=_beginning)
         return Places(self.unit, self.marks[first:last], self.sheet)
 
     def moved(self, characters: int) -> "Places":
-        """Return the places after characters were inserted before the text, or removed from its start if negative."""
+        """Return the places after this number of characters was put before the text or, if negative, cut from it."""
         # Of several marks at one offset, all but the last belong to pages, slides or rows without text.
         moved = {max(at + characters, 0): number for at, number in self.marks}
         return Places(self.unit, tuple(moved.items()), self.sheet)

@@ -16,7 +16,7 @@ def check_tenant(tenant: str) -> None:
     """Check the name of a tenant.
 
     Raises:
-        BadRequest: it is empty, longer than 128 characters or not printable.
+        BadRequest: the name is empty, longer than 128 characters or not printable.
     """
     if not tenant or len(tenant) > MAX_TENANT_CHARACTERS or not tenant.isprintable():
         raise BadRequest("a tenant is a name of 1 to 128 printable characters", where="tenant")
@@ -27,7 +27,7 @@ def check_principals(said: Iterable[str], *, everything: bool = False) -> tuple[
 
     Args:
         said: the principals as the caller gave them.
-        everything: accept "*" alone, which stands for all principals.
+        everything: also accept "*" as the only principal; it stands for all principals.
     Raises:
         BadRequest: there are too many, or one is invalid. The message does not repeat the input.
     """

@@ -1,5 +1,6 @@
-"""Remember which classes implement a protocol, because `isinstance` with a protocol takes 0.05 ms on Python 3.11 and is
-needed 30 times for a question.
+"""Check whether objects implement a protocol, and remember the answer for each class.
+
+`isinstance` with a protocol takes 0.05 ms on Python 3.11, and a question needs 30 such checks.
 """
 
 from typing import Any, TypeGuard

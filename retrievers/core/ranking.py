@@ -44,10 +44,11 @@ def blended(measured: Mapping[str, Mapping[Key, float]], weights: Mapping[str, f
     """Add the weighted scores of several measures, each scaled to [0, 1] (min-max).
 
     Args:
-        measured: scores by measure. A measure without scores gives its weight to the others, in proportion to theirs.
-        weights: weight of each measure.
+        measured: measure to scores by key. The weight of a measure without any scores is divided among the other
+            measures, in proportion to their weights.
+        weights: measure to weight.
     Returns:
-        Every key with its score, highest first, ties by key. A key adds nothing for a measure that has no score of it.
+        (key, score) of every key, highest score first, ties by key. A measure that has no score for a key adds 0 to it.
     """
     total = sum(weights[measure] for measure, found in measured.items() if found)
     scores: dict[Any, float] = {}

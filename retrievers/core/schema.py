@@ -1,4 +1,4 @@
-"""The schema of a collection: its declared fields, the nouns for one of its documents ("upload"), its description."""
+"""Read and check the schema of a collection: its fields, nouns for one of its documents ("upload"), description."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -61,7 +61,7 @@ def read_schema(data: object) -> Schema:
             "item": "string", "separator": ",", "description": "...", "aliases": {"kubernetes": ["k8s"]}}}, "records":
             ["upload", "uploads"], "description": "What customers sent in"}`; any key may be left out.
     Raises:
-        BadDocument: the value has another form.
+        BadDocument: the value does not have this form.
     """
     if not isinstance(data, Mapping) or not data.keys() & {"fields", "records", "description"}:
         raise BadDocument(_FORM)
@@ -176,7 +176,7 @@ def _read_unit(where: str, item: ScalarType, given: object) -> str | None:
 
 
 def _alias_count(spec: object) -> int:
-    """Return the number of a field's aliases, or of the values that have them, whichever is larger."""
+    """Return the number of aliases in a field's specification, or of values with aliases, whichever is larger."""
     aliases = spec.get("aliases") if isinstance(spec, Mapping) else None
     if not isinstance(aliases, Mapping):
         return 0
@@ -184,10 +184,10 @@ def _alias_count(spec: object) -> int:
 
 
 def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tuple[str, ...]]:
-    """Return the aliases of each value. No document needs to have the value yet.
+    """Return value to aliases. The values need not occur in a document yet.
 
     Raises:
-        BadDocument: the aliases have another form, are too many or too long, or one alias stands for two values.
+        BadDocument: the aliases are malformed, too many or too long, or one alias stands for two values.
     """
     where = f'schema field "{field}": aliases'
     if not isinstance(given, Mapping):
@@ -199,7 +199,7 @@ def _read_aliases(field: str, item: ScalarType, given: object) -> dict[str, tupl
     for value in given:
         _bounded(f'{where}: the value "{shortened(str(value))}"', value, MAX_ALIASED_CHARACTERS)
     aliases: dict[str, tuple[str, ...]] = {}
-    # Maps each name in use to the value it stands for.
+    # Maps each value and alias to the value that it stands for.
     meant: dict[str, str] = {_alias_key(value): value for value in given}
     for value, names in given.items():
         if item == "boolean" and value not in ("true", "false"):

@@ -19,12 +19,12 @@ _CREDENTIALS = re.compile(
 
 
 def without_credentials(text: str) -> str:
-    """Replace the credentials in a text's addresses by `***`."""
+    """Replace the credentials in the addresses and connection strings in a text by `***`."""
     return _CREDENTIALS.sub(lambda found: f"{found['before'] or found['name']}{HIDDEN}", text)
 
 
 def credentials_in(text: str) -> Iterator[str]:
-    """Yield the passwords and keys in a text's addresses, both as written and percent-decoded.
+    """Yield the passwords and keys in the addresses in a text, each as written and percent-decoded.
 
     A user name without a password is yielded only for a web address, where it may be an API key.
     """

@@ -12,8 +12,8 @@ _left: set[asyncio.Future[Any]] = set()
 async def within(work: Awaitable[Returned], timeout_s: float) -> Returned:
     """Return the result of the work if it ends in time.
 
-    If it is late or the caller is cancelled, the work is cancelled, but its end is not awaited: a database driver takes
-    seconds to cancel a query on a server that does not answer.
+    If the work is late or the caller is cancelled, the work is cancelled, but its end is not awaited: a database driver
+    takes seconds to cancel a query on a server that does not answer.
 
     Raises:
         TimeoutError: the work did not end in time.

@@ -16,7 +16,7 @@ PLATFORM = "0"
 
 
 EVERYTHING = ("*",)
-"""Stands in place of principals for a viewer that may read all documents of its tenant, whoever their readers are."""
+"""Principals of a viewer that may read all documents of its tenant, whoever the readers of a document are."""
 
 
 class Viewer(NamedTuple):
@@ -44,8 +44,8 @@ class Viewer(NamedTuple):
     def erases(self, principals: tuple[str, ...]) -> bool:
         """Return whether this viewer may erase records of questions that were asked with these principals.
 
-        The viewer must see everything that they see. Records of questions without principals can be erased only by a
-        viewer without principals or with `EVERYTHING`. The SQL function `signalbox.erases` has the same rule.
+        The viewer must see everything that these principals see. Records of questions without principals can be erased
+        only by a viewer without principals or with `EVERYTHING`. The SQL function `signalbox.erases` has the same rule.
         """
         return self.sees_all_of(principals) and (bool(principals) or self.principals in ((), EVERYTHING))
 
@@ -56,7 +56,7 @@ def whole(tenant: str) -> Viewer:
 
 
 class ChunkId(NamedTuple):
-    """Identity of a chunk; `ordinal` is its place in the document, from 0.
+    """Identity of a chunk (passage); `ordinal` counts the chunks of its document from 0.
 
     The order of ids breaks ties between equal scores. So an id contains no serial number, which would differ between
     two imports of the same documents.
@@ -81,7 +81,7 @@ class Chunk:
     Attributes:
         start, end: position of the passage in its document's text, in characters, half-open.
         heading: titles of the sections around it, outermost first, joined by " > ".
-        gap: the white space between it and the document's next passage.
+        gap: the white space between this passage and the next one of the document.
         metadata: the document's metadata, as given.
         important, questions: the document's key terms and the questions it answers. Loaded only for rerankers that
             compare words.
@@ -117,8 +117,8 @@ class Hit(NamedTuple):
     Attributes:
         chunk: None until its text is loaded. PostgreSQL searches return ids only, and after fusion the texts of the
             few best hits are loaded.
-        table: the rows that a source calculated; only on the source's first hit.
-        parts: components of the score, each on the scale of another source: name of that source to score.
+        table: the rows that a source calculated; only the first hit of the source has it.
+        parts: name of another source to a component of the score, on that source's scale.
     """
 
     id: ChunkId
@@ -137,16 +137,16 @@ class Collection:
     viewer sees only the numbers of documents that it may read.
 
     Attributes:
-        number: its short number inside the database, also the prefix of its lexemes.
+        number: short number of the collection inside the database, also the prefix of its lexemes.
         embedder: name of the embedder of its vectors, None if it has no vectors.
         embedder_number: number of that embedder's index, None if it has no vectors.
         mean_length: the average chunk length that BM25 uses, in words.
         languages: number of documents analysed as each language.
-        documents, chunks: number of stored documents and chunks, including expired ones.
+        documents, chunks: numbers of stored documents and chunks, including expired documents and their chunks.
         version: increases with every change of the collection, except changes inside its parts.
-        parts: (number, version) of each visible part.
-        records: nouns that mean one of its documents, as a schema declares them ("upload", "uploads").
-        description: a description of its content written by a person; "" if there is none.
+        parts: (number, version) of each part that the viewer may see.
+        records: nouns that mean a document of the collection, as a schema declares them ("upload", "uploads").
+        description: what the collection contains, written by a person; "" if nobody has described it.
     """
 
     number: int
@@ -171,14 +171,14 @@ class FieldValues:
     """Values of a metadata field in a scope. Filters read from a question are checked against them.
 
     Attributes:
-        values: text of each value, as used in filters, with its number of documents. All values up to 1,000, beyond
-            that the most common. Empty for numbers and dates.
-        distinct: number of distinct values.
+        values: each value, as text for use in filters, to its number of documents. If there are more than 1,000
+            values, only the most common. Empty for numbers and dates.
+        distinct: number of different values.
         documents: number of documents that have the field.
         low, high: lowest and highest number or date (ISO 8601). None for other types and if there are no values.
         aliases: alias to the value that it stands for, as schema files declare them.
-        spellings: values that differ only in case, accents or punctuation, by their common form after
-            `text.folding.fold`. Forms with a single spelling are left out.
+        spellings: common form after `text.folding.fold` to the values that differ only in case, accents or punctuation:
+            "cafe" to ("Café", "cafe"). Forms of a single value are left out.
     """
 
     field: Field
@@ -199,8 +199,8 @@ class FieldCatalogue:
         key: (number, version) of each collection and part, so it changes with the content. Anything derived from a
             catalogue with another key is stale.
         documents: number of documents in the scope.
-        records: nouns for a document that every collection of the scope declares, see `Collection.records`.
-        cooccurrence: the documents that have each value; empty for a scope with many documents.
+        records: nouns for a document that all collections of the scope declare, see `Collection.records`.
+        cooccurrence: which documents have which values; empty for a scope with many documents.
     """
 
     key: tuple[tuple[int, int], ...]
@@ -236,7 +236,7 @@ class Scope:
 
     @property
     def all(self) -> tuple[Collection, ...]:
-        """All collections that are searched."""
+        """All collections that are searched: those in the database, then those outside it."""
         return (*self.collections, *self.beside)
 
     def only(self, names: Iterable[str]) -> "Scope":
@@ -278,8 +278,8 @@ class Card:
 
     Attributes:
         good_for: a one-line description, also shown to a model that chooses sources.
-        kind: what it searches: the text of documents, their metadata (by calculation), or something outside.
-        examples: questions that it is the right source for.
+        kind: what the source searches: the text of documents, their metadata (by calculation), or something outside.
+        examples: questions for which this source is the right one.
         named: True if the settings define the source as `[sources.NAME]`.
         part: True if it searches a subset of what other sources search. Such a source is used only if it is chosen by
             name or for the question.
@@ -304,7 +304,7 @@ class Card:
 
     @property
     def is_metered(self) -> bool:
-        """Whether its searches count against the search limit, since they may cost money."""
+        """Whether searches of this source count against the limit of searches, since they may cost money."""
         return self.kind == "outside" or self.cost > 0
 
 
@@ -331,9 +331,11 @@ class Divided(Protocol):
     """A retriever that searches several backends, each of which can fail on its own."""
 
     def parts(self, scope: Scope) -> Mapping[str, Scope]:
-        """Split the scope among the backends: name of the backend's circuit breaker to the collections it searches.
+        """Split the scope among the backends.
 
-        Scores of different backends are comparable.
+        Returns:
+            Name of a backend's circuit breaker to the scope that the backend searches. Scores of different backends are
+            comparable.
         """
         ...
 
@@ -343,15 +345,15 @@ class Holder(Protocol):
     """A retriever that holds documents of its own, outside the database."""
 
     async def collection(self, *, fresh: bool = False) -> Collection:
-        """Return its documents as a collection for `Scope.beside`, named after the source.
+        """Return the source's documents as a collection for `Scope.beside`, named after the source.
 
         Args:
-            fresh: wait a moment for recent changes to be read. Otherwise return the state last read.
+            fresh: wait a moment for recent changes to be read; otherwise return the documents as last read.
         """
         ...
 
     def load(self, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> Mapping[ChunkId, Chunk]:
-        """Return the chunks with these ids. Unknown ids and chunks that the filter `wanted_by` excludes are missing."""
+        """Return {id: chunk}, without unknown ids and without chunks that the filter `wanted_by` excludes."""
         ...
 
     def documents(self, wanted: Filter | None = None) -> list[ChunkId]:
@@ -364,7 +366,7 @@ class Counting(Protocol):
     """A `Holder` that knows how common terms are in its documents."""
 
     def term_counts(self, terms: Iterable[str]) -> Mapping[str, int]:
-        """Return the number of its passages that contain each term. Absent terms are left out."""
+        """Return term to the number of the source's passages that contain it. Terms in no passage are left out."""
         ...
 
 
@@ -373,5 +375,5 @@ class Closing(Protocol):
     """A retriever with resources to release when the service stops."""
 
     async def aclose(self) -> None:
-        """Release its resources."""
+        """Release the resources."""
         ...

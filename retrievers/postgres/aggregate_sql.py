@@ -25,10 +25,12 @@ _TURNED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 def compile_aggregate(aggregate: Aggregate, wanted: Filter | None, view: View) -> str:
     """Compile an aggregate over the documents that satisfy a filter.
 
+    Args:
+        wanted: the filter of the documents; None for all documents of the view.
     Returns:
-        A SELECT that the guard accepts, unless it exceeds the guard's size limit.
+        A SELECT that the guard (`guard.judge`) accepts, unless it exceeds the guard's size limit.
     Raises:
-        BadRequest: a requested group does not fit the type of `group_by`.
+        BadRequest: a value in `between`, which names a group, does not fit the type of `group_by`.
     """
     conditions = [compile_filter(wanted, view)] if wanted else []
     if aggregate.where is not None and aggregate.op != "share":
@@ -44,7 +46,7 @@ def compile_aggregate(aggregate: Aggregate, wanted: Filter | None, view: View) -
 
 
 def compile_filter(wanted: Filter, view: View) -> str:
-    """Return a condition that is true for documents that satisfy the filter, and false or unknown for the others."""
+    """Return an SQL condition that is true for documents that satisfy the filter, and false or NULL for the others."""
     match wanted:
         case And(parts):
             return " AND ".join(_inside(part, view) for part in parts)
@@ -98,7 +100,7 @@ def _compare(op: str, kind: str, column: str, value: Scalar | tuple[Scalar, ...]
 
 
 def literal(value: Scalar, kind: str) -> str:
-    """Return a value as an SQL literal, for comparison with a column of the type `kind`."""
+    """Return a value as an SQL literal, for comparison with a column of the SQL type `kind`, such as "date"."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if kind in ("date", "timestamp") and isinstance(value, str):
@@ -141,7 +143,7 @@ class _Writer:
         return self._select(columns, order, self._limit())
 
     def single(self) -> str:
-        """Return the statement that calculates a single value over all documents."""
+        """Return the statement that calculates a single value over all documents that satisfy the conditions."""
         if self._aggregate.op == "share":
             assert self._aggregate.where is not None
             part = f"count(*) FILTER (WHERE {compile_filter(self._aggregate.where, self._view)})"
@@ -154,9 +156,9 @@ class _Writer:
         return self._select([self._calculated(after=True)])
 
     def difference(self) -> str:
-        """Return the statement for the count or sum of the first group minus that of the second.
+        """Return the statement for the count or sum of the first group in `between` minus that of the second.
 
-        With an order the smaller is subtracted from the larger.
+        If the aggregate has an `order`, the smaller number is subtracted from the larger.
         """
         group, of = self._aggregate.group_by, self._aggregate.of
         assert group is not None
@@ -197,7 +199,11 @@ class _Writer:
         return f"SELECT {written} AS {aggregate.over}, count(*) AS groups FROM (\n{each}\n) AS grouped"  # noqa: S608
 
     def _limit_groups(self, expression: Expression) -> None:
-        """Add the condition that keeps only the requested groups, or else drops documents without a group."""
+        """Add a WHERE condition: the group is one of those in `between`; if `between` is empty, the group is not NULL.
+
+        Args:
+            expression: the `group_by` of the aggregate. For `len`, which is never NULL, no condition is needed.
+        """
         group, wanted = self._member(expression), self._aggregate.between
         if wanted:
             literals = ", ".join(self._group_literal(one, expression, self._kind(expression)) for one in wanted)
@@ -212,11 +218,11 @@ class _Writer:
         return f" HAVING {' AND '.join(bounds)}" if bounds else ""
 
     def _calculated(self, *, after: bool = False, of_groups: bool = False) -> str:
-        """Return SQL for the calculated value, such as `count(*)`.
+        """Return SQL for the value that the aggregate calculates, such as `count(*)`.
 
         Args:
-            after: append the column name: `count(*) AS count`.
-            of_groups: do not round, because the values of the groups are aggregated again.
+            after: append AS and the column name: `count(*) AS count`.
+            of_groups: do not round, because `over` aggregates the values of the groups again.
         """
         aggregate = self._aggregate
         decimals = aggregate.decimals
@@ -251,9 +257,10 @@ class _Writer:
         """Return the statement for the first `limit` rows and all rows that tie with the last of them.
 
         Args:
-            order: the GROUP BY and ORDER BY clauses that choose the rows.
-            last: the column that orders rows with equal values.
-            first: sort keys of the result before `last`; "" to leave rows with equal values in any order.
+            columns: the expressions to select.
+            order: the GROUP BY and ORDER BY clauses that decide which rows are the first.
+            last: the column that orders tied rows in the result.
+            first: sort keys before `last`, such as "count DESC, "; "" to return tied rows in any order.
         """
         inner = self._select(columns, order, f"FETCH FIRST {self._aggregate.limit} ROWS WITH TIES")
         if not first:
@@ -264,7 +271,7 @@ class _Writer:
         return "" if self._aggregate.limit is None else f"LIMIT {self._aggregate.limit}"
 
     def _kind(self, expression: Expression) -> str:
-        """Return the type of an expression's value, or of its members if it is a list."""
+        """Return the SQL type of an expression's value, such as "numeric"; for a list the type of its members."""
         if expression.function is not None:
             return "text" if expression.function in ("year_month", "year_quarter") else "numeric"
         return self._view.kind(expression.field).removesuffix("[]")
@@ -278,7 +285,10 @@ class _Writer:
         return written if written == name else f"{written} AS {name}"
 
     def _value(self, expression: Expression) -> str:
-        """Return SQL for one value per document: for a list field the list, for a date function its first member."""
+        """Return SQL for the expression's value in a document.
+
+        For a list field that is the list, or for a date function such as `year` of a list its first member.
+        """
         column = self._view.column(expression.field)
         kind = self._view.kind(expression.field)
         if expression.function is None:
@@ -294,7 +304,7 @@ class _Writer:
         return _part(expression.function, column)
 
     def _member(self, expression: Expression) -> str:
-        """Return SQL for one value per row. For a list, unnest() is added to FROM, so each member gets a row."""
+        """Return SQL for one value per row. For a list, add unnest() to FROM, so that each member gets a row."""
         if not self._is_list(expression):
             return self._value(expression)
         column = self._view.column(expression.field)
@@ -318,7 +328,13 @@ class _Writer:
         return f"{self._value(group)} = {written}"
 
     def _group_literal(self, value: Any, group: Expression, kind: str) -> str:
-        """Return a group's JSON value as an SQL literal of the group's type. Raises BadRequest if it does not fit."""
+        """Return a value of `between` as an SQL literal of the type `kind`.
+
+        Args:
+            group: the `group_by`, for the error.
+        Raises:
+            BadRequest: the value does not fit the type.
+        """
         try:
             if kind == "numeric" and not isinstance(value, bool):
                 number = value if isinstance(value, int | float) else float(value)
@@ -335,7 +351,7 @@ class _Writer:
 
 
 def _function(name: str, value: str) -> str:
-    """Return SQL that applies an aggregate function to a value."""
+    """Return SQL that applies an aggregate function to a value: ("sum", "size") -> "sum(size)"."""
     return f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {value})" if name == "median" else f"{name}({value})"
 
 
@@ -350,6 +366,6 @@ def _part(function: str, written: str) -> str:
 
 
 def _output(expression: Expression) -> str:
-    """Return the column name of an expression."""
+    """Return the name of an expression's column in the result: `len(tags)` -> "number of tags"."""
     named = {"len": f"number of {expression.field}", "number": expression.field}
     return named.get(expression.function or "", expression.function or expression.field)

@@ -91,7 +91,7 @@ class Catalogue:
         return Scope(tenant, chosen, principals=principals, changed=known.changed)
 
     async def term_counts(self, scope: Scope, terms: Iterable[str]) -> dict[int, dict[str, int]]:
-        """Return collection number to term to the number of passages with it. Terms without passages are left out."""
+        """Return {collection number: {term: number of passages that contain the term}}, without terms in no passage."""
         wanted = list(dict.fromkeys(terms))
         known = {
             collection.number: {term: self._terms.get(_key(collection, term)) for term in wanted}
@@ -119,22 +119,25 @@ class Catalogue:
         return counts
 
     async def fields(self, scope: Scope, *, fresh: bool = False) -> FieldCatalogue:
-        """Return the fields that a filter over the scope may use, with their values. Cached until something changes.
+        """Return the fields that a filter over the scope may use, with their values. Cached until a collection changes.
 
         Args:
-            fresh: read the current values. Cached ones may be up to a second old while documents are being written.
+            fresh: read the current values. Cached values may be up to a second old while documents are written.
         """
         return await self._fields.catalogue(scope, fresh=fresh)
 
     async def held(self, scope: Scope) -> tuple[Held, ...]:
-        """Return the field values of each collection and of its visible parts, cached as in `fields`."""
+        """Return the field values of each collection in the scope and of its visible parts, one `Held` each.
+
+        A part contains the documents with the same readers, see `Collection`. Cached like `fields`.
+        """
         return await self._fields.held(scope)
 
     async def called(self, scope: Scope) -> tuple[str, ...]:
         """Return nouns for the documents of the scope, taken from their ids and titles: "pep" for "pep-1", "pep-2".
 
-        See `ids.words_for_documents`. Cached until the size of a collection doubles or halves, its parts change, or the
-        readers of a document change.
+        See `ids.words_for_documents`. Cached until a collection doubles or halves in size, its visible parts change, or
+        the readers of a document change.
         """
         key = (scope.tenant == PLATFORM, scope.changed, _size_of(scope))
         if key not in self._called:
@@ -149,9 +152,10 @@ class Catalogue:
         return self._called[key]
 
     async def description(self, scope: Scope) -> tuple[str, bool]:
-        """Return the description of a scope's collections, which have one name, and whether it is only a draft.
+        """Return (description, whether it is a draft) of a scope whose collections have the same name.
 
-        A draft is made of the documents (see `drafts`) if nobody has described them. Drafts are cached as in `called`.
+        A draft is made from the documents (see `drafts`) if nobody has written a description. It is cached like the
+        result of `called`.
         """
         given = next((one.description for one in scope.collections if one.description), "")
         if given:
@@ -182,8 +186,8 @@ class Catalogue:
             folded_spans: parts of a question in the form of `text.folding.fold`. A span matches every value that
                 contains it as a whole word or as consecutive words: "guido" matches "Guido van Rossum".
         Returns:
-            At most 200 (field, value, number of documents): values that equal a span first, then the most common. []
-            without a database query if no field has that many values.
+            At most 200 (field, value, number of documents): values that equal a span first, then the most common. If no
+            field has so many values, the result is [] and the database is not asked.
         """
         return await self._fields.find(scope, folded_spans)
 
@@ -195,9 +199,9 @@ class Catalogue:
         *,
         most_documents: int | None = None,
     ) -> dict[str, dict[str, int]]:
-        """Return the candidate values that occur in documents satisfying a filter: field to value to documents.
+        """Return the candidate values that occur in documents satisfying a filter: see `values_within.values_within`.
 
-        See `retrievers.postgres.values_within`.
+        The result is {field: {value: number of documents}}.
         """
         return await values_within(self._reads, scope, wanted, candidates, most_documents=most_documents)
 
@@ -235,16 +239,16 @@ class Catalogue:
     async def documents(
         self, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], *, skip: int, most: int
     ) -> listing_of.Listed:
-        """List the documents that satisfy a filter: their number, and the ids of those not in `known`.
+        """List the documents that satisfy a filter; see `retrievers.postgres.listing.list_documents`.
 
-        See `retrievers.postgres.listing.list_documents`.
+        The result has their number, and the first passages of documents that have no passage in `known`.
         """
         return await listing_of.list_documents(self._reads, scope, wanted, known, skip=skip, most=most)
 
     async def load(self, scope: Scope, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> dict[ChunkId, Chunk]:
-        """Return the chunks with these ids, without those that are deleted, out of scope or excluded by the filter.
+        """Return {id: chunk}, without chunks that are deleted, out of scope or excluded by the filter `wanted_by`.
 
-        The searches have checked the same, but documents may have changed since.
+        The search that found the ids has checked the same, but documents may have changed since.
         """
         numbers = {(one.tenant, one.name): one.number for one in scope.collections}
         names = {one.number: one.name for one in scope.collections}
@@ -271,7 +275,7 @@ def _chunk(collection: str, row: Row) -> Chunk:
 
 
 def _size_of(scope: Scope) -> tuple[tuple[int, ...], ...]:
-    """Return a key of the collections that changes when a size doubles or halves, or when the parts change."""
+    """Return a cache key that changes when a collection doubles or halves in size, or its visible parts change."""
     return tuple(
         (one.number, one.documents.bit_length(), *(part for part, _ in one.parts)) for one in scope.collections
     )

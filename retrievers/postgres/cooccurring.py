@@ -10,7 +10,7 @@ from retrievers.core.types import FieldValues, Scope
 from retrievers.postgres.read_routing import Reads
 
 _MOST_CHARACTERS = 4_000
-"""Maximum length of a document's values as JSON. If a document of the scope has longer ones, none are used."""
+"""Maximum length of a document's values as JSON. One document with longer values makes `cooccurrence_of` empty."""
 PATIENCE_S = 1.0
 """Maximum time for reading the values, in seconds."""
 _ROWS = """
@@ -22,10 +22,10 @@ _ROWS = """
 
 
 async def read_rows(reads: Reads, scope: Scope) -> list[str | None] | None:
-    """Return the filterable values of each document in the scope as a JSON object, in any order.
+    """Return one JSON object per document in the scope, with the values that filters can use, in any order.
 
-    At most `MOST_DOCUMENTS` + 1 documents are read, which is enough to see that there are too many. An item is None if
-    the document has too many values. The result is None if the documents cannot be read within `PATIENCE_S`.
+    At most `MOST_DOCUMENTS` + 1 documents are read: one too many shows that the scope is too large. A document whose
+    values are too long gives None. The result is None if the documents cannot be read within `PATIENCE_S`.
     """
     values = {
         "tenants": [one.tenant for one in scope.collections],
@@ -41,11 +41,11 @@ async def read_rows(reads: Reads, scope: Scope) -> list[str | None] | None:
 
 
 def cooccurrence_of(rows: Sequence[str | None], fields: Mapping[str, FieldValues]) -> Cooccurrence:
-    """Return the documents that have each value; empty if a document or the scope has too many values.
+    """Return which documents have which values; empty if a document's values are too long or the scope is too large.
 
     Args:
         rows: result of `read_rows`.
-        fields: only fields with values here are kept.
+        fields: the fields to keep. Those whose `values` are empty are dropped.
     """
     if None in rows:
         return Cooccurrence()

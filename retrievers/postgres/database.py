@@ -1,4 +1,4 @@
-"""Open the service's database connections: check the login, set the signed tenant, run statements.
+"""Run the service's statements over its database connections, each restricted to a signed tenant.
 
 The service runs every statement as the role `signalbox_app`, which row security restricts, in a transaction whose
 settings contain the signed tenant. The SQL functions of the searches take the signed tenant as an argument instead,
@@ -104,7 +104,7 @@ class Database:
         return self._owner
 
     def usage(self) -> PoolUsage:
-        """Return the state of the primary's connection pool."""
+        """Return how many connections to the primary are in use, idle, allowed and waited for."""
         return self.primary.usage()
 
     def scope(self, who: str | Viewer) -> str:
@@ -122,7 +122,7 @@ class Database:
     def worker_pass(self) -> str:
         """Return the signed scope that the SQL functions for workers require.
 
-        It cannot equal a tenant's scope: it begins with a newline, and a tenant's name contains none.
+        It cannot equal the scope of a tenant: it begins with a newline, which no tenant's name contains.
         """
         return self._signed("\nworker")
 
@@ -135,7 +135,7 @@ class Database:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """Lend a connection without a tenant for the block. It can call the search functions and read nothing else."""
+        """Lend a connection without a tenant for the block. It can only call the SQL functions of the searches."""
         async with self.primary.connection() as connection:
             yield connection
 
@@ -177,7 +177,7 @@ class Database:
             return await self.primary.run(fetching(self.scope(who), statement, values, parameters, prepare=prepare))
 
     async def search(self, statement: LiteralString, values: dict[str, Any]) -> list[Row]:
-        """Return the rows of one statement without a transaction. The caller puts the signed scope among the values."""
+        """Return the rows of one statement without a transaction. `values` must contain the signed scope."""
         with faults_explained():
             return await self.primary.run(searching(statement, values))
 
@@ -186,7 +186,13 @@ _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s,
 
 
 def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
-    """Migrate if needed; return the secret that signs tenants and the address of the service's login."""
+    """Migrate the schema if needed.
+
+    Args:
+        owner, service: connection strings, as in `Database`.
+    Returns:
+        The secret that signs tenants, and the connection string of the service's login.
+    """
     check_address(owner)
     try:
         with faults_explained("check DATABASE_URL and that the server runs"):

@@ -29,10 +29,10 @@ class StoredDocument:
 
 
 async def read_document(reads: Reads, scope: Scope, id: str) -> StoredDocument | None:
-    """Return the document with this id in the scope; None if there is none, or it is disabled or expired.
+    """Return the document with this id in the scope; None if there is none, or if it is disabled or expired.
 
-    If the tenant and the platform have one each, the tenant's is returned. Other tenants find only public documents of
-    the platform.
+    If both the tenant and the platform have a document with this id, the tenant's is returned. Of the platform's
+    documents, other tenants find only public ones.
     """
     values = {"among": [one.number for one in scope.collections], "id": id, "tenant": scope.tenant}
     rows = await reads.fetch(scope.viewer, _READ, values)
@@ -51,7 +51,7 @@ Named = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """Texts given with a document beside its body: `important` are key terms, `questions` those that it answers."""
+    """Texts given with a document beside its body: its key terms (`important`) and the `questions` that it answers."""
 
     important: tuple[str, ...]
     questions: tuple[str, ...]

@@ -16,7 +16,7 @@ from retrievers.text.analysis import analyse
 from retrievers.text.glosses import is_chinese
 
 _MOST_DOCUMENTS, _MOST_CHARACTERS = 200, 1000
-"""Maximum number of documents for a draft, and of characters of each."""
+"""Maximum number of documents that are read for a draft, and of characters that are read of each."""
 _SAMPLE = """
     SELECT d.title, left(d.body, %(characters)s)
     FROM unnest(%(tenants)s::text[], %(among)s::integer[]) AS one (tenant, number)
@@ -27,7 +27,7 @@ _SAMPLE = """
 """
 _RUN = re.compile(r"[\u4e00-\u9fff]+|[^\W\d_]{3,}")
 _FEW = 0.01
-"""Added to shares of documents, so that a word missing in other collections does not get an infinite weight."""
+"""Added to the two shares whose ratio weighs a word: a word that no other collection has would weigh infinitely."""
 _CANDIDATES = 200
 _WORDS, _TITLES, _FIELDS, _VALUES = 12, 3, 6, 4
 _LONGEST = 60
@@ -37,8 +37,8 @@ class Sample(NamedTuple):
     """A sample of a collection's documents.
 
     Attributes:
-        titles: different titles of the first documents, at most three.
-        words: term to (share of documents that contain it, its most common spelling), most common first.
+        titles: the first different titles of the documents, at most three.
+        words: term to (share of documents that contain the term, its most common spelling), the most common term first.
     """
 
     titles: tuple[str, ...]
@@ -46,7 +46,7 @@ class Sample(NamedTuple):
 
 
 async def read_sample(reads: Reads, viewer: Viewer, collections: Sequence[tuple[str, int]]) -> Sample:
-    """Read a sample of collections that have the same name, each given as (tenant, number)."""
+    """Read a sample of the documents of these collections, each given as (tenant, number), that the viewer may read."""
     values = {
         "tenants": [tenant for tenant, _ in collections],
         "among": [number for _, number in collections],
@@ -57,7 +57,7 @@ async def read_sample(reads: Reads, viewer: Viewer, collections: Sequence[tuple[
 
 
 def sample(documents: Sequence[tuple[str, str]]) -> Sample:
-    """Build a sample from (title, text) pairs."""
+    """Build a sample from the (title, text) of each document."""
     holding: Counter[str] = Counter()
     spelled: dict[str, Counter[str]] = {}
     known: dict[str, list[tuple[str, str]]] = {}
@@ -79,8 +79,9 @@ def draft(drawn: Sample, fields: Iterable[FieldValues], elsewhere: Mapping[str, 
     """Describe a collection in one line; "" if the sample and the fields are empty.
 
     Args:
-        drawn: the sample of its documents.
-        elsewhere: term to the share of passages in other collections that contain it.
+        drawn: a sample of the collection's documents.
+        fields: the collection's fields; the most common are named.
+        elsewhere: term to the share of passages in other collections that contain the term.
     """
 
     def tells(term: str) -> float:
@@ -99,7 +100,7 @@ def draft(drawn: Sample, fields: Iterable[FieldValues], elsewhere: Mapping[str, 
 
 
 def _field(one: FieldValues) -> str:
-    """Format a field with its most common values, if any occurs twice: `Status (Paid, Rejected)`."""
+    """Return a field's name and its most common values that occur at least twice: `Status (Paid, Rejected)`."""
     repeated = [value for value, count in one.values.items() if count > 1][:_VALUES]
     return f"{one.field.name} ({', '.join(map(_short, repeated))})" if repeated else one.field.name
 
@@ -110,7 +111,7 @@ def _short(text: str) -> str:
 
 
 def _words(run: str) -> list[tuple[str, str]]:
-    """Return (term, spelling) for each term in a run of letters."""
+    """Return (term, spelling) for each term in a run of letters: "Invoices" -> ("invoic", "invoices")."""
     chinese = is_chinese(run)
     terms = [one.text for one in analyse(run, "zh" if chinese else "en") if not one.extra and len(one.text) > 1]
     return [(term, term if chinese else run.lower()) for term in terms]

@@ -61,7 +61,7 @@ _PLAIN_PATH = re.compile(r"[\w./+@~-]+", re.ASCII)
 
 
 class EmbeddedServer:
-    """One data folder and its server.
+    """The embedded PostgreSQL server of one data folder, which this process can start, use and stop.
 
     Args:
         home: folder of all files; created if missing.
@@ -270,7 +270,7 @@ class EmbeddedServer:
         return True
 
     def _is_alive(self) -> bool:
-        """Return whether the process in the server's pid file exists. Cheap enough to be called often."""
+        """Return whether the process that the server's pid file names exists. Fast enough to be called often."""
         try:
             pid = int((self._data / "postmaster.pid").read_text().splitlines()[0])
             os.kill(pid, 0)

@@ -13,14 +13,14 @@ from retrievers.postgres.database import Database
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures that one run of an evaluation over a dataset measured.
+    """The figures of one run of an evaluation over a dataset.
 
     Attributes:
         collections: names of the stored collections that were searched.
-        measures: averages over the questions, by measure.
-        answered: number of questions with an answer.
-        failed: number of questions without an answer; the averages count them as misses.
-        every_s: seconds between the starts of two runs; None if the evaluation is not repeated.
+        measures: name of a measure to its average over the questions.
+        answered: number of questions that got an answer.
+        failed: number of questions that got none; the averages count them as misses.
+        every_s: seconds from the start of one run to the start of the next; None if the evaluation is not repeated.
     """
 
     dataset: str
@@ -33,10 +33,10 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The newest figures under a name.
+    """The newest figures of the evaluation `name`.
 
     Attributes:
-        failures: number of runs that gave no figures, counted since figures were first stored under the name.
+        failures: number of runs without figures since figures were first stored under the name.
     """
 
     name: str
@@ -47,10 +47,10 @@ class Evaluation:
 
 
 async def publish(database: Database, tenant: str, name: str, figures: Figures, *, failures: int = 0) -> None:
-    """Store figures under a name, in place of earlier ones.
+    """Store figures under a name, in place of earlier figures.
 
     Args:
-        failures: number of failed runs to add to those stored under the name.
+        failures: number of runs without figures, added to the number stored under the name.
     Raises:
         BadRequest: the name belongs to another tenant.
         Unavailable: the database cannot be reached.
@@ -72,12 +72,12 @@ def taken(name: str) -> BadRequest:
 
 
 async def add_failures(database: Database, tenant: str, name: str, failures: int) -> None:
-    """Add to the failed runs of a name. Does nothing if it has no figures. Raises Unavailable as `publish`."""
+    """Add to the number of failed runs of a name. Does nothing if the name has no figures. Raises like `publish`."""
     await database.fetch(tenant, _ADD_FAILURES, {"name": name, "failures": failures})
 
 
 async def remove(database: Database, tenant: str, name: str) -> None:
-    """Remove a name of the tenant and its figures. Raises Unavailable as `publish`."""
+    """Remove a name of the tenant and its figures, if there are any. Raises Unavailable like `publish`."""
     await database.fetch(tenant, _REMOVE, {"name": name})
 
 

@@ -46,9 +46,9 @@ def unavailable_of(error: psycopg.Error, advice: str = "") -> Unavailable | None
 
 
 def is_of_server(error: psycopg.Error) -> bool:
-    """Return whether another server might have executed the statement that failed here.
+    """Return whether the fault is this server's, so that another server might execute the failed statement.
 
-    This server is gone, full or read-only, or is a standby that has removed rows while the statement still read them.
+    The server is gone, full or read-only, or is a standby that removed rows while the statement still read them.
     """
     if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return error.sqlstate == _READ_ONLY

@@ -1,4 +1,4 @@
-"""Store feedback on answers, and derive scores of the documents in them."""
+"""Store feedback on answers, and derive from it a score for each document that an answer was based on."""
 
 import json
 import math
@@ -52,14 +52,15 @@ async def record(
 ) -> None:
     """Store an opinion on an answer.
 
-    A later score, comment or filter replaces the earlier one. A later score without a comment also removes the earlier
-    comment. Document ids are added to the earlier ones, up to `MOST_DOCUMENTS`.
+    The score, comment or filter of a later opinion replaces the earlier one. A later score without a comment also
+    removes the earlier comment. Document ids are added to the earlier ids, up to `MOST_DOCUMENTS`.
 
     Args:
-        documents: (collection number, document id) of the answer's hits, best first. The score is attributed to these
-            documents, less to later ones. Only the first hit of a document counts.
-        expires_at: when the trace expires, and with it the document ids and the filter of the opinion.
-        asker, conversation: user and conversation of the question, so that the opinion can be erased with theirs.
+        trace_id: the answer's trace id.
+        documents: (collection number, document id) of the answer's hits, best first. The score counts for these
+            documents, less for later ones; of several hits of a document, the first decides.
+        expires_at: when the answer's trace, and the document ids and the filter of the opinion, expire.
+        asker, conversation: user and conversation of the question. If their data is erased, so is the opinion.
     """
     trace = uuid.UUID(trace_id)
     shares: dict[tuple[int, str], float] = {}

@@ -14,7 +14,7 @@ SOURCE = "the embedded PostgreSQL"
 
 
 def read_only(data: Path, user: str | None) -> str | None:
-    """Return which file of a data folder its server cannot write, and how to repair this; None if it can write all.
+    """Return what in the data folder its server cannot write, and the repair, as a message; None if it can write all.
 
     Args:
         user: the account that the server runs as; None for this process's account.
@@ -40,10 +40,10 @@ def read_only(data: Path, user: str | None) -> str | None:
 
 
 def account(user: str) -> pwd.struct_passwd:
-    """Return the system user with this name. Creates it if it does not exist.
+    """Return the system user with this name; create the user if there is none.
 
     Raises:
-        Unavailable: it cannot be created.
+        Unavailable: the user cannot be created.
     """
     try:
         return pwd.getpwnam(user)

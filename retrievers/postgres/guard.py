@@ -29,10 +29,10 @@ _LEAST_STEPS = 5000
 
 @dataclass(frozen=True, slots=True)
 class GuardVerdict:
-    """Whether a statement may run.
+    """Whether a statement may run (`ok`), and in which form.
 
     Attributes:
-        reason: why it may not run, in one line; empty if it may.
+        reason: why the statement may not run, in one line; "" if it may.
         sql: the statement to run: the original with a LIMIT of at most 1,000 rows. None if it may not run.
     """
 
@@ -45,7 +45,7 @@ def judge(statement: str, columns: Mapping[str, str]) -> GuardVerdict:
     """Judge a statement over the view `documents`. Takes milliseconds, never more than a second.
 
     Args:
-        statement: any text.
+        statement: any text. What is not an acceptable statement is refused.
         columns: the view's columns, name to type.
     """
     try:
@@ -100,7 +100,10 @@ def _parse(scanned: Scanned) -> exp.Expr:
 
 
 def _check_words(scanned: Scanned, tree: exp.Expr) -> None:
-    """Check that every word is allowed or is a name in the tree. So a word that the parser has ignored is refused."""
+    """Refuse the statement if a word is neither on an allow-list nor a name in the parsed tree.
+
+    So a word that the parser has ignored is refused.
+    """
     names = {str(one.this).lower() for one in tree.find_all(exp.Identifier)}
     for token in scanned.tokens:
         if token.kind == "word" and token.text not in KEYWORDS | TYPES | UNITS | FUNCTIONS | names:
@@ -108,7 +111,7 @@ def _check_words(scanned: Scanned, tree: exp.Expr) -> None:
 
 
 def _limited(scanned: Scanned, tree: exp.Expr) -> str:
-    """Return the statement, limited to MAX_ROWS rows. Raises Refused if its own limit is not a plain whole number."""
+    """Return the statement, limited to MAX_ROWS rows. Raises Refused if it has a LIMIT that is not a whole number."""
     limit = tree.args.get("limit")
     if limit is None:
         return f"{scanned.text}\nLIMIT {MAX_ROWS}"

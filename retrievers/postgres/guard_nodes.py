@@ -78,7 +78,7 @@ def _check_power(exponent: exp.Expr) -> None:
 
 
 def check_node(node: exp.Expr) -> None:
-    """Check that the node's kind, type or function is on the allow-list. Raises Refused."""
+    """Check a node of the parsed statement: raise Refused unless its kind, type or function is on the allow-list."""
     if isinstance(node, DataType):
         if node.this not in _TYPES:
             raise Refused(f"the type {node.this} is not accepted")
@@ -101,7 +101,7 @@ def check_node(node: exp.Expr) -> None:
 
 
 def check_parts(node: exp.Expr) -> None:
-    """Check that all clauses of a node are on the allow-list of its kind. Raises Refused."""
+    """Check a node's clauses, such as FOR UPDATE: raise Refused unless all are on the allow-list for its kind."""
     allowed = next(keys for kind, keys in _CARRIED.items() if isinstance(node, kind))
     for key, value in node.args.items():
         if value and key not in allowed:

@@ -57,7 +57,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SqlToken:
-    """The characters [start, end) of a statement. `text` is as PostgreSQL reads it: words in lower case, no quotes."""
+    """The characters [start, end) of a statement. `text` has words in lower case, and names and strings unquoted."""
 
     kind: Kind
     text: str
@@ -128,7 +128,10 @@ def _tokens(text: str) -> list[SqlToken]:
 
 
 def _operator(run: str) -> str:
-    """Return the operator at the beginning of a run of operator characters, by PostgreSQL's rule: "=-" -> "="."""
+    """Return the operator at the start of a run of operator characters, by PostgreSQL's rule: "=-" -> "=".
+
+    Raises Refused for a comment or an operator that is not allowed.
+    """
     if "--" in run or "/*" in run or "*/" in run:
         raise Refused("comments are not accepted")
     if len(run) > 8:
@@ -189,7 +192,7 @@ def _count(scanned: Scanned) -> None:
 
 
 def _check_neighbours(scanned: Scanned) -> None:
-    """Check words whose meaning in PostgreSQL depends on their neighbours."""
+    """Refuse strings, casts, [ and words whose neighbours could give them a meaning that is not allowed."""
     tokens = scanned.tokens
     if tokens[0].text not in ("select", "with", "("):
         raise Refused("only a SELECT is accepted")
@@ -224,7 +227,7 @@ def _may_be_subscripted(before: SqlToken | None) -> bool:
 
 
 def _check_backslashes(scanned: Scanned, patterns: frozenset[int]) -> None:
-    """Check that backslashes occur only in patterns, and none before a quote, where it could be read as an escape.
+    """Check that backslashes occur only in patterns of LIKE or regular expressions, and never before a quote.
 
     Args:
         patterns: offsets in the statement at which patterns start.
@@ -235,7 +238,7 @@ def _check_backslashes(scanned: Scanned, patterns: frozenset[int]) -> None:
 
 
 def _check_calls(scanned: Scanned) -> None:
-    """Check that every name before a bracket is an allowed function, or names the columns of a table."""
+    """Check that every name before an opening bracket is an allowed function, or a table whose columns follow."""
     patterns: set[int] = set()
     for index, token in enumerate(scanned.tokens[1:], 1):
         before = scanned.tokens[index - 1]
@@ -287,7 +290,7 @@ def _names_columns(scanned: Scanned, opening: int) -> bool:
 
 
 def arguments(scanned: Scanned, opening: int) -> list[tuple[SqlToken, ...]]:
-    """Return the tokens of each argument in brackets; [] for empty brackets."""
+    """Return the tokens of each argument in the brackets that token `opening` opens; [] for empty brackets."""
     found: list[tuple[SqlToken, ...]] = []
     index = start = opening + 1
     closing = scanned.partner[opening]
@@ -303,7 +306,7 @@ def arguments(scanned: Scanned, opening: int) -> list[tuple[SqlToken, ...]]:
 
 
 def _check_arguments(scanned: Scanned, name: str, opening: int) -> set[int]:
-    """Check the arguments that determine a function's cost. Return the offsets at which patterns among them start."""
+    """Check those arguments of the function `name` that determine its cost. Return the offsets of patterns in them."""
     given = arguments(scanned, opening)
     if name in REGEXES:
         return _check_pattern(given[1] if len(given) > 1 else ())
@@ -327,7 +330,7 @@ def _check_arguments(scanned: Scanned, name: str, opening: int) -> set[int]:
 
 
 def _check_growth(scanned: Scanned) -> None:
-    """Limit how much the statement can lengthen a text, assuming that all of its calls are nested."""
+    """Refuse a statement that could make a text too long, if all its calls such as repeat() were nested."""
     growth = 1
     for index, token in enumerate(scanned.tokens[:-1]):
         if token.kind != "word" or index + 1 not in scanned.partner or scanned.tokens[index + 1].text != "(":
@@ -343,7 +346,7 @@ def _check_growth(scanned: Scanned) -> None:
 
 
 def _check_series(given: list[tuple[SqlToken, ...]]) -> None:
-    """Check that the length of a series, as in generate_series(2000, 2025), follows from literals and is limited."""
+    """Check that the arguments of generate_series() are literals, as in (2000, 2025), and that the series is short."""
     bounds = [_whole(part) for part in given]
     if len(bounds) in (2, 3) and None not in bounds:
         first, last = bounds[0] or 0, bounds[1] or 0
@@ -361,7 +364,7 @@ def _check_series(given: list[tuple[SqlToken, ...]]) -> None:
 
 
 def _day(part: tuple[SqlToken, ...]) -> int | None:
-    """Return a literal date as an approximate number of days; None for anything else."""
+    """Return a day number for a literal date, from years of 365 and months of 30 days; None for anything else."""
     texts = [token.text for token in part if token.kind == "string"]
     others = {token.text for token in part if token.kind != "string"} - {"date", "timestamp", "::"}
     found = re.match(r"(\d{4})-(\d\d)-(\d\d)", texts[0]) if len(texts) == 1 and not others else None
@@ -369,7 +372,7 @@ def _day(part: tuple[SqlToken, ...]) -> int | None:
 
 
 def _whole(part: tuple[SqlToken, ...]) -> int | None:
-    """Return a literal integer, possibly with a sign; None for anything else."""
+    """Return the value of a literal integer with or without a minus; None for other tokens."""
     sign = 1
     if len(part) == 2 and part[0].text == "-":
         sign, part = -1, part[1:]
@@ -379,10 +382,10 @@ def _whole(part: tuple[SqlToken, ...]) -> int | None:
 
 
 def _check_pattern(part: tuple[SqlToken, ...]) -> set[int]:
-    """Check that a regular expression is a literal, short, and without nested repetition, so that it runs fast.
+    """Check that a regular expression is a short literal without nested repetition, so that it runs fast.
 
     Returns:
-        The offset in the statement at which the pattern starts, as a set.
+        A set with the offset in the statement at which the regular expression starts.
     """
     if len(part) != 1 or part[0].kind != "string" or not part[0].text:
         raise Refused("a regular expression must be a text in quotes")

@@ -37,7 +37,7 @@ def named(identifier: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WithTable:
-    """A table defined by WITH: its columns, and whether it has at most one row."""
+    """A table defined by WITH: its columns, and whether it has at most one row (`single`)."""
 
     columns: frozenset[str]
     single: bool
@@ -53,7 +53,7 @@ class SelectScope:
     Attributes:
         outer: the scope of the enclosing SELECT, if any.
         tables: table name to column names. A table without a name gets one that begins with "?".
-        views: how many of the tables read the view and may have more than one row.
+        views: number of tables that read the view `documents` and may have more than one row.
         taken_apart: number of functions and VALUES in FROM, such as unnest(), which returns the members of a list.
     """
 
@@ -80,10 +80,12 @@ class SelectScope:
             scope = scope.outer
 
     def check(self, name: str, table: str | None) -> None:
-        """Check that the column `name` exists, in `table` or, if that is None, in any table of the scopes around.
+        """Check that a column exists in a table of this scope or of an enclosing one.
 
+        Args:
+            table: the table that must have the column; None for any table.
         Raises:
-            Refused: it does not exist.
+            Refused: there is no such column.
         """
         if table is None:
             if not any(name in columns for scope in self.around() for columns in scope.tables.values()):
@@ -98,10 +100,10 @@ class SelectScope:
 
 
 class Resolver:
-    """Walks through a statement once. Every method raises Refused for anything that is not allowed.
+    """Checks a parsed statement in one walk. Every method raises Refused for anything that is not allowed.
 
     Args:
-        columns: the columns of the view.
+        columns: the columns of the view `documents`.
     """
 
     def __init__(self, columns: frozenset[str]) -> None:
@@ -188,7 +190,10 @@ class Resolver:
             scope.check(named(one.this if isinstance(one, exp.Column) else one), None)
 
     def _source(self, node: object, scope: SelectScope, tables: "Tables") -> None:
-        """Check one table of FROM and add it to the scope. Functions and LATERAL can refer to earlier tables."""
+        """Check one table of FROM and add it to the scope.
+
+        Functions and LATERAL queries in it may use the columns of earlier tables.
+        """
         if isinstance(node, exp.Lateral):
             check_parts(node)
             if isinstance(node.this, exp.Subquery):
@@ -246,7 +251,7 @@ class Resolver:
             self._join(join, scope, tables)
 
     def _rows(self, node: exp.Expr, alias: Any, scope: SelectScope, tables: "Tables") -> None:
-        """Check a function that returns rows, or VALUES, and add it to the scope as a table."""
+        """Check a function in FROM, such as unnest(), or VALUES, and add its rows to the scope as the table `alias`."""
         scope.taken_apart += 1
         if scope.taken_apart > MAX_LISTS:
             raise Refused(f"one FROM reads the members of more than {MAX_LISTS} lists")

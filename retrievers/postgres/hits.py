@@ -8,10 +8,13 @@ from retrievers.postgres.database import Row
 
 
 def hits_of(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
-    """Convert (tenant, collection number, document id, ordinal, score) rows to hits, best first, ties by id.
+    """Convert (tenant, collection number, document id, ordinal, score) rows to hits, best first, ties by chunk id.
 
-    At most `query.limit` hits are returned. Duplicates are dropped. So are passages of other tenants than the asker's
-    and the platform, which repeats the database's own check.
+    Returns at most `query.limit` hits. Drops duplicates. Also drops passages of tenants other than the asker's and the
+    platform, which repeats the database's own check.
+
+    Args:
+        source: name of the source that the hits are attributed to.
     """
     names = {collection.number: collection.name for collection in query.scope.collections}
     allowed = (query.scope.tenant, PLATFORM)

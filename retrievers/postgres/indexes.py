@@ -20,17 +20,19 @@ from retrievers.postgres.database import Database, Row
 from retrievers.postgres.faults import faults_explained
 
 _LOCK = 7_306_521_445
-"""Combined with the embedder's number, the advisory lock for building or dropping its index."""
+"""First digits of the advisory lock for building or dropping an embedder's index; its number has the last five."""
 _LOOK_EVERY_S = 0.2
 _LOCK_TIMEOUT = "60s"
-"""How long a build waits for open transactions: PostgreSQL begins it when all earlier transactions have ended."""
+"""How long a build waits for open transactions: PostgreSQL builds an index only after all earlier ones have ended."""
 
 
 async def vector_index(database: Database, name: str, dimension: int) -> int:
-    """Register an embedder if it is new, build its index if needed, and return its number.
+    """Register an embedder if it is new, build its vector index if there is none, and return the embedder's number.
 
+    Args:
+        name, dimension: name of the embedder, and length of its vectors.
     Raises:
-        EmbedderMismatch: its vectors had another length before.
+        EmbedderMismatch: the embedder was registered with vectors of another length.
         Unavailable: the database cannot be reached, or a transaction stays open for too long.
     """
     async with _owner(database) as connection:
@@ -49,7 +51,7 @@ async def vector_index(database: Database, name: str, dimension: int) -> int:
 
 
 async def build(connection: AsyncConnection[Row], number: int, dimension: int) -> None:
-    """Build the index for an embedder's vectors, unless a valid one exists."""
+    """Build the index for the vectors of the embedder with this number, unless a valid index exists."""
     index = sql.Identifier("signalbox", f"chunk_embedding_{number}")
     async with _alone(connection, number):
         state = "SELECT (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s))"
@@ -69,7 +71,11 @@ async def build(connection: AsyncConnection[Row], number: int, dimension: int) -
 
 
 async def drop_unused(database: Database, number: int) -> bool:
-    """Delete the embedder of this number and its index unless a collection uses it. Return whether it was deleted."""
+    """Delete the embedder with this number and its index, unless a collection uses the embedder.
+
+    Returns:
+        Whether the embedder was deleted.
+    """
     async with _owner(database) as connection, _alone(connection, number):
         try:
             await connection.execute("DELETE FROM signalbox.embedder WHERE number = %s", (number,))
@@ -103,7 +109,7 @@ async def mend(database: Database, name: str) -> None:
 
 @cache
 def _shipped() -> dict[str, str]:
-    """Return the CREATE INDEX statements of the schema, except those of constraints, by index name."""
+    """Return {index name: CREATE INDEX statement} for the indexes that `schema.sql` creates."""
     schema = files("retrievers.postgres").joinpath("schema.sql").read_text(encoding="utf-8")
     return {found[2]: found[1] for found in re.finditer(r"^(CREATE INDEX (\w+) ON .*);$", schema, re.MULTILINE)}
 
@@ -145,8 +151,8 @@ async def _owner(database: Database) -> AsyncIterator[AsyncConnection[Row]]:
 async def _alone(connection: AsyncConnection[Row], number: int) -> AsyncIterator[None]:
     """Hold the lock on an embedder's index during the block.
 
-    Polls for it: a session that waits for the lock inside a statement would block the build of the lock's holder, which
-    waits for running statements to end.
+    Asks for the lock again and again: a session that waited for it inside a statement would block the holder of the
+    lock, whose build waits for running statements to end.
     """
     while not (await _row(connection, "SELECT pg_try_advisory_lock(%s)", _LOCK * 100_000 + number))[0]:  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_EVERY_S)

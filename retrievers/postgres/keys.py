@@ -42,7 +42,7 @@ class BadKey(RetrievalError):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The record of a key. Only the holder knows the key itself.
+    """What is stored about a key. The key itself is known to its holder only.
 
     Attributes:
         principals: principals of the holder's requests. Without any, only documents without readers are visible.
@@ -74,7 +74,7 @@ class Key:
 
 
 class KeyHolder(NamedTuple):
-    """The holder of a live key, see `Key`."""
+    """Who makes a request with a live key: tenant, id of the key, and principals and `trusted` as in `Key`."""
 
     tenant: str
     id: str
@@ -84,14 +84,14 @@ class KeyHolder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _KeyLookup:
-    """A verification of a key by the database, finished or in progress, and when it began (`at`)."""
+    """A verification of a key by the database, finished or in progress; `at` is when it began, by `time.monotonic`."""
 
     at: float
     answer: "asyncio.Task[KeyHolder]"
 
 
 class Keys:
-    """The keys of one database."""
+    """Creates, lists, revokes and verifies the API keys that one database stores."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -106,7 +106,7 @@ class Keys:
         principals: Iterable[str] = (),
         trusted: bool = False,
     ) -> tuple[Key, str]:
-        """Create a key for the tenant. Return its record and the key as text, which cannot be recovered later.
+        """Create a key for the tenant. Return its record, and the key as text, which cannot be shown again.
 
         Args:
             name: what the key is for, up to 200 printable characters.
@@ -166,7 +166,7 @@ class Keys:
     async def verify(self, key: str) -> KeyHolder:
         """Return the holder of a key.
 
-        A key has a seal, which only this service can compute. A key with a wrong seal is refused without a database
+        A key ends in a seal, a digest that only this service can compute. A wrong seal is refused without a database
         query. The database's answer or failure is cached for `FRESH_S`, and concurrent calls share one query.
 
         Raises:

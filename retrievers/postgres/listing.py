@@ -28,13 +28,13 @@ _LIST = """
 
 
 class Listed(NamedTuple):
-    """The documents that satisfy a filter.
+    """The documents that satisfy a filter: their numbers, and one range of those that the caller does not know.
 
     Attributes:
-        total: number of documents.
+        total: number of documents, known or not.
         unknown: number of documents that the caller does not know yet.
-        first: for each unknown document in the requested range, the id of its first passage. Sorted by tenant,
-            collection number and document id.
+        first: the id of the first passage of each unknown document in the range, sorted by tenant, collection number
+            and document id.
     """
 
     total: int

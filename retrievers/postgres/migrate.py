@@ -46,7 +46,7 @@ class Migration:
 
 
 def migrations() -> list[Migration]:
-    """Return the shipped migrations by version."""
+    """Return the migrations that this package contains, sorted by version."""
     found = []
     for file in files("retrievers.postgres").joinpath("migrations").iterdir():
         name = re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name)
@@ -59,9 +59,9 @@ def migrate(conninfo: str, known: Sequence[Migration] | None = None) -> list[Mig
     """Bring the schema up to date.
 
     Args:
-        conninfo: the owner's connection. It must be allowed to create roles, a schema and, unless it exists, the
-            extension vector.
-        known: the migrations to apply; None for the shipped ones.
+        conninfo: the owner's connection string. The owner must be allowed to create roles, a schema and, unless it
+            exists, the extension vector.
+        known: the migrations to apply; None for those of this package.
     Returns:
         The migrations that were applied by this call.
     Raises:
@@ -97,7 +97,7 @@ def check_address(address: str) -> None:
     """Check a connection string, because the errors for a malformed one could quote parts of its password.
 
     Raises:
-        Unavailable: it does not parse, or an unescaped character in the password splits it at the wrong place.
+        Unavailable: the string does not parse, or an unescaped character in its password splits it at a wrong place.
     """
     try:
         parts = {key: str(value) for key, value in conninfo_to_dict(address).items()}
@@ -109,14 +109,15 @@ def check_address(address: str) -> None:
 
 
 def check_sessions(connection: "psycopg.Connection[tuple[object, ...]]", address: str) -> None:
-    """Check that the owner's address is not a pooler in transaction mode.
+    """Check that the owner's address is not that of a connection pooler in transaction mode.
 
-    Migrations and index builds hold locks of a session, and such a pooler would run their statements in different
-    sessions. It is recognised by two signs: it reports another process number than the server's, and two connections
-    share a process of the server.
+    Migrations and index builds hold locks that belong to a session, but such a pooler would run their statements in
+    different sessions. A pooler shows by two signs: it reports another process number than the server, and two
+    connections to it share one process of the server.
 
     Args:
-        connection: a connection to the address, outside a transaction.
+        connection: a connection to `address`, outside a transaction.
+        address: the owner's connection string.
     Raises:
         Unavailable: there is such a pooler at the address.
     """
@@ -134,7 +135,7 @@ def check_sessions(connection: "psycopg.Connection[tuple[object, ...]]", address
 
 
 def is_current(connection: "psycopg.Connection[tuple[object, ...]]") -> bool:
-    """Return whether all shipped migrations are applied. Cheap, and without a lock."""
+    """Return whether all migrations of this package are applied to the database. Fast, and takes no lock."""
     if connection.execute("SELECT to_regclass('signalbox.migration')").fetchone() == (None,):
         return False
     rows = connection.execute("SELECT version, checksum FROM signalbox.migration ORDER BY version").fetchall()
@@ -260,7 +261,7 @@ def _ensure_roles(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
 
 
 def _ensure_login(connection: "psycopg.Connection[tuple[object, ...]]") -> tuple[str, str]:
-    """Return name and password of the service's login. Creates the login and grants it the role as needed."""
+    """Return (name, password) of the service's login. If needed, create the login and make it a member of the role."""
     row = connection.execute("SELECT name, password FROM signalbox.login").fetchone()
     name, password = (str(row[0]), str(row[1])) if row else _new_login(connection)
     # Each step checks whether it is needed, which repairs a restored or half-finished database.

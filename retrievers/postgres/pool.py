@@ -24,7 +24,7 @@ Work = Callable[[AsyncConnection[Row]], Awaitable[Returned]]
 _CANCELS, _CANCEL_EVERY_S = 50, 0.1
 _MOST_CARRIED_BYTES = 1 << 20
 _NEVER = 1 << 62
-"""The driver prepares a statement by itself after this many uses. None would also disable `prepare=True`."""
+"""Number of uses after which the driver prepares a statement unasked. None would also disable `prepare=True`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Connections:
             await self._pool.close()
 
     def usage(self) -> PoolUsage:
-        """Return the state of the pool."""
+        """Return how many connections are in use, idle, allowed and waited for."""
         assert self._pool is not None
         stats = self._pool.get_stats()
         idle = stats["pool_available"]
@@ -129,11 +129,15 @@ class Connections:
 
     @property
     def lost(self) -> str | None:
-        """The reason why callers are refused a connection now; None while the server works."""
+        """Why callers get no connection at present (the server is lost); None while the server works."""
         return self._lost
 
     def lose(self, reason: str) -> None:
-        """Mark the server as lost: new callers, and callers that wait for a connection or for rows, get Unavailable."""
+        """Mark the server as lost: new callers, and callers that wait for a connection or for rows, get Unavailable.
+
+        Args:
+            reason: the reason in this error.
+        """
         self._lost = reason
         for one in self._waiting:
             if not one.done():
@@ -162,7 +166,7 @@ class Connections:
                 await self._detached(self._give_back(pool, connection))
 
     async def _take(self) -> tuple[_Pool, AsyncConnection[Row]]:
-        """Return a connection and its pool. If the caller is cancelled while it waits, the connection goes back."""
+        """Return (pool, connection from it). If the caller is cancelled while waiting, the pool gets it back."""
         pool = self._pool
         assert pool is not None
 
@@ -192,10 +196,10 @@ class Connections:
             raise Unavailable(SOURCE, self._lost, retry_after_s=RETRY_AFTER_S)
 
     async def _unless_lost(self, task: "asyncio.Task[Returned]") -> Returned:
-        """Return the task's result. If the caller is cancelled, the task goes on.
+        """Return the task's result. If the caller is cancelled or the server is lost, the task goes on.
 
         Raises:
-            Unavailable: the server was lost in the meantime.
+            Unavailable: the server was lost before the task ended.
         """
         while not task.done():
             lost = asyncio.get_running_loop().create_future()
@@ -242,14 +246,15 @@ class Connections:
             task.exception()  # marks it as retrieved, so that asyncio does not log it if the caller is gone
 
     async def run(self, work: Work[Returned], *, until_lost: bool = False) -> Returned:
-        """Return the result of the work. If the caller is cancelled, cancel the statement on the server until it ends.
+        """Return the result of the work. If the caller is cancelled, send cancel requests until the statement ends.
 
-        The driver itself sends one cancel request, which a busy server may miss, and leaves a pipeline half read.
+        The driver itself sends a single request, which a busy server may miss, and leaves a pipeline half read.
 
         Args:
-            until_lost: stop waiting when the server is lost. A write may or may not have happened then.
+            work: a function that runs statements on the connection that it is given.
+            until_lost: stop waiting when the server is lost; it is then unknown whether a write has happened.
         Raises:
-            psycopg.Error: raised by the work.
+            psycopg.Error: raised by `work`.
             Unavailable: the server is lost.
         """
         self._refuse_when_lost()
@@ -277,7 +282,7 @@ class Connections:
 
 
 class _UnderWay(Generic[Returned]):
-    """A database call that another task may cancel."""
+    """A database call (`run`) that another task may cancel (`end`)."""
 
     def __init__(self) -> None:
         self._connection: AsyncConnection[Row] | None = None
@@ -298,7 +303,7 @@ class _UnderWay(Generic[Returned]):
                     pass
 
     async def end(self, task: "asyncio.Task[Returned]") -> None:
-        """Cancel the work and return when it has ended. Work that has not begun never begins; return at once then.
+        """Cancel the work and return when it has ended. If it has not begun, it never begins; then return at once.
 
         Args:
             task: the task that executes `run`.
@@ -319,7 +324,11 @@ class _UnderWay(Generic[Returned]):
 
 
 def searching(statement: LiteralString, values: Mapping[str, Any]) -> Work[list[Row]]:
-    """Return the work for `Connections.run` that executes one search. The values include the signed scope."""
+    """Return the work for `Connections.run` that executes a search and returns its rows.
+
+    Args:
+        values: parameters of the statement, including the signed scope.
+    """
 
     async def rows(connection: AsyncConnection[Row]) -> list[Row]:
         cursor = await connection.execute(statement, values, prepare=True, binary=True)
@@ -336,12 +345,14 @@ def fetching(
     *,
     prepare: bool = False,
 ) -> Work[list[Row]]:
-    """Return the work for `Connections.run` that executes one statement in a scope, in one round trip with settings.
+    """Return the work for `Connections.run` that executes a statement in a scope and returns its rows.
+
+    The settings of the transaction and the statement are sent in one round trip.
 
     Args:
         scope: the signed tenant and principals.
         parameters: PostgreSQL settings for this transaction only.
-        prepare: keep the plan of the statement, if `Connections` prepares at all. One plan must suit all values.
+        prepare: prepare the statement, if `Connections` uses prepared statements. One plan must suit all values.
     """
 
     async def rows(connection: AsyncConnection[Row]) -> list[Row]:

@@ -65,8 +65,8 @@ class ServerProbe:
 
         Raises:
             LateAnswer: the server did not answer within `TIMEOUT_S`.
-            UnboundLogin: see there.
-            Unavailable: the server cannot be asked; `reason` says why.
+            UnboundLogin: row security does not protect the data from this login.
+            Unavailable: the server cannot be asked; the error's `reason` says why.
         """
         try:
             return await within(self._ask(), TIMEOUT_S)
@@ -115,9 +115,14 @@ async def _check_login(connection: AsyncConnection[Row]) -> None:
 
 
 def _settled(position: int, segment: int) -> int:
-    """Return where a primary's last log record ends, given the position at which the next record will start.
+    """Return where the last record of a primary's log ends, given where the next record will start.
 
-    At the start of a page or a log file, a header lies between the two. A standby reports the position before it.
+    At the start of a page or a log file, a header lies between the two positions. A standby reports the position before
+    the header, so the two servers could not be compared otherwise.
+
+    Args:
+        position: where the next record will start, in bytes.
+        segment: size of a log file in bytes.
     """
     if position % segment == _SEGMENT_HEADER:
         return position - _SEGMENT_HEADER

@@ -15,11 +15,11 @@ from retrievers.postgres.standbys import Standby, Standing, Watch
 class Reads:
     """Reads from a standby that is recent enough and has this process's writes for the tenant, else from the primary.
 
-    If a server is lost during a statement, the statement is run on the next server. So it must not write.
+    If a server is lost during a statement, the statement is run again on the next server. So statements must not write.
 
     Args:
         watch: the state of the standbys; None without standbys.
-        sign: `Database.scope`.
+        sign: returns the signed scope of a viewer, as `Database.scope`.
     """
 
     def __init__(self, primary: Connections, watch: Watch | None, sign: Callable[[str | Viewer], str]) -> None:
@@ -35,14 +35,15 @@ class Reads:
         return self._sign(who)
 
     def wrote(self, tenant: str) -> None:
-        """Require later reads for the tenant to see everything committed by now: standbys that lack it are skipped."""
+        """Make later reads of the tenant skip standbys that lack anything committed before this call."""
         if self._watch is not None:
             self._watch.wrote(tenant)
 
     def settled(self, version: Hashable) -> bool:
-        """Return whether every read returns this version of some data, and not an earlier one from a standby.
+        """Return whether every read returns at least this version of some data, so that it may be cached.
 
-        That is so without standbys, and when the version was first passed here longer ago than the maximum lag.
+        True if there are no standbys, or if this method was first called with the version longer ago than the maximum
+        lag of a standby.
 
         Args:
             version: any key that changes with the data.
@@ -50,7 +51,7 @@ class Reads:
         return self._watch is None or self._watch.settled(version)
 
     def standbys(self) -> list[Standing]:
-        """Return every standby, with the reason why it is not read, if any."""
+        """Return the state of every standby, with the reason if it is not read; [] without standbys."""
         return self._watch.report() if self._watch is not None else []
 
     async def close(self) -> None:
@@ -79,10 +80,10 @@ class Reads:
     async def search(
         self, who: str | Viewer | None, statement: LiteralString, values: Mapping[str, Any], *, current: bool = False
     ) -> list[Row]:
-        """Return the rows of one statement without a transaction; it gets the viewer's scope as the value `scope`.
+        """Return the rows of one statement, executed without a transaction.
 
         Args:
-            who: None if the statement needs no scope.
+            who: the viewer whose signed scope becomes the parameter `scope`; None if the statement needs no scope.
             current: see `fetch`.
         """
         scope = {"scope": self._sign(who)} if who is not None else {}
@@ -120,9 +121,13 @@ class Reads:
         raise problem
 
     def _order(self, watch: Watch, who: str | Viewer | None, current: bool) -> list[Standby | Connections]:
-        """Return the servers to try, in this order.
+        """Return the servers to try, the preferred one first.
 
-        Standbys that lack this process's writes for the tenant come last, but before a lost primary.
+        Standbys that lack this process's writes for the tenant come last, or just before a primary that is lost.
+
+        Args:
+            who: None if the read concerns no tenant.
+            current: put the primary first, unless it is lost.
         """
         tenants = (Viewer.of(who).tenant, PLATFORM) if who is not None else ()
         holding, behind = watch.fit(tenants)
@@ -132,7 +137,7 @@ class Reads:
 
 
 class _Promoted(Exception):
-    """The server has become a primary itself: it may have writes that our primary never had."""
+    """A standby has become a primary itself: it may have writes that our primary never had."""
 
 
 def _on_standby(work: Work[Returned]) -> Work[Returned]:

@@ -4,10 +4,10 @@ Whatever the statement contains, it runs as `signalbox_sql`, which may only read
 signed scope, in a read-only transaction that ends after 3 s and is rolled back. It is a subquery of a statement written
 here, which is sent by the extended protocol, because that accepts a single statement only.
 
-A remaining risk: a statement that calls set_config() could switch back to the service's role. That reveals no more rows
-of documents (they are bound to the signed scope), but such a statement could see and end others that run under the
-service's login. The embedded server does not let this role call the function (`EmbeddedServer.secure`). In a user's own
-database we cannot revoke everybody's rights, so only the guard prevents it.
+A remaining risk: a statement that calls set_config() could switch back to the service's role. It would find no other
+rows of documents (they are bound to the signed scope), but it could see and end other statements of the service's
+login. The embedded server does not let `signalbox_sql` call set_config() (`EmbeddedServer.secure`). In a user's own
+database we cannot revoke everybody's rights, so only the guard prevents such calls.
 """
 
 import math
@@ -156,7 +156,7 @@ def _explained(error: psycopg.Error, timeout_s: float, full: Mapping[str, str]) 
 
 
 def _unwrapped(message: str) -> str:
-    """Return the server's message without the position, which refers to the statement that `_wrapped` makes."""
+    """Return the server's error message without the position, which counts in the statement of `_wrapped`."""
     return re.sub(r"\s+LINE \d+:.*", "", message)
 
 

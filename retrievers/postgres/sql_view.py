@@ -1,7 +1,7 @@
 """The view `documents` that statements of the SQL source read, with one typed column per metadata field.
 
 It is not a view in the database, but a WITH clause before every statement (`WITH documents AS (...)`). So its columns
-fit the collections of the request, and parameters bind its rows to them.
+and rows can be those of the collections of one request.
 
 PostgreSQL returns at most 1,664 columns and cuts names at 63 bytes. If there are too many fields, only the most common
 ones are always columns (also in `*`), and the others are added if a statement names them. Longer names are replaced by
@@ -80,11 +80,11 @@ _COUNTS = """
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The view of one scope.
+    """The columns of the view `documents` for one scope.
 
     Attributes:
-        columns: column name to type, as a statement sees them.
-        names: field to column name. They differ if `id` is the name of a field, and for lists written as text.
+        columns: column name to SQL type, as a statement sees them.
+        names: field to column name. The two differ for a field named `id`, and for lists written as one text.
         notes: column to its description.
         values: column to its SQL expression.
         rare: columns that exist only if a statement names them.
@@ -97,18 +97,18 @@ class View:
     rare: frozenset[str] = frozenset()
 
     def column(self, field: str) -> str:
-        """Return the column of a field, quoted if necessary."""
+        """Return the name of a field's column, in double quotes if necessary."""
         return quoted_name(self._name(field))
 
     def kind(self, field: str) -> str:
-        """Return the type of a field's column."""
+        """Return the SQL type of a field's column, such as "text[]"."""
         return self.columns[self._name(field)]
 
     def body(self, named: Iterable[str] = ()) -> str:
-        """Return the SELECT behind the view. $1: tenants, $2: collection numbers, $3: the requesting tenant.
+        """Return the SELECT behind the view. Its parameters: $1 tenants, $2 collection numbers, $3 asking tenant.
 
         Args:
-            named: names that occur in the statement; columns in `rare` are left out unless they are among them.
+            named: names that occur in the statement. Columns in `rare` are left out unless their names are among these.
         """
         wanted = [name for name in self.columns if name not in self.rare]
         wanted += sorted(self.rare.intersection(named))
@@ -137,7 +137,7 @@ def with_short_names(statement: str) -> tuple[str, frozenset[str]]:
     """Replace long names in the statement by short ones.
 
     Returns:
-        The statement, and all its names as they were before. The latter include keywords and other words.
+        (statement with short names, all words of the original statement that may be names, even if they are keywords).
     """
     names: set[str] = set()
 
@@ -178,7 +178,7 @@ def quoted_text(text: str) -> str:
 
 
 class Views:
-    """The views of scopes, cached until a collection changes."""
+    """Builds the view `documents` of each scope, and caches it until a collection changes."""
 
     def __init__(self, database: Database) -> None:
         self._reads = database.reads
@@ -220,7 +220,10 @@ class Views:
         return self._known[key]
 
     async def _collation(self, tenant: str) -> str:
-        """Return a collation by code point, as in filters and Python; from PostgreSQL 17 with Unicode case mapping."""
+        """Return the name of a collation that compares texts by code point, as filters and Python do.
+
+        From PostgreSQL 17 on, lower() and upper() then also convert non-ASCII letters.
+        """
         rows = await self._reads.fetch(tenant, "SELECT current_setting('server_version_num')::int", {})
         return "pg_catalog.pg_c_utf8" if rows[0][0] >= 170000 else 'pg_catalog."C"'
 
@@ -233,10 +236,10 @@ def make_view(
     *,
     collation: str = 'pg_catalog."C"',
 ) -> View:
-    """Build the view with these fields.
+    """Build the view of a scope with these fields.
 
     Args:
-        fields: all fields that a filter may name.
+        fields: all fields that a filter may name, by name.
         own: the fields among them that occur in documents' metadata. A field whose name cannot be a column name gets no
             column.
         timed: date fields whose values include times of day.
@@ -278,7 +281,7 @@ def make_view(
 
 
 def _quoted(text: str) -> str:
-    """Escape text for a literal that only PostgreSQL reads."""
+    """Double the quotes of a text, to put it into an SQL literal that the guard does not check."""
     return text.replace("'", "''")
 
 
@@ -294,7 +297,11 @@ def _kind(field: Field, timed: bool) -> str:
 
 
 def _expression(field: Field, kind: str, collation: str) -> str:
-    """Return the SQL expression of a column over the document's normal form; NULL if there is no value."""
+    """Return the SQL expression that reads a field from the stored normal form; its value is NULL without a value.
+
+    Args:
+        kind: SQL type of the column.
+    """
     key = f"d.fields -> '{_quoted(field.name)}'"
     item = kind.removesuffix("[]")
     if kind.endswith("[]"):

@@ -1,8 +1,8 @@
 """Watch the standbys of a primary in the background and tell which may be read now.
 
 Lag is measured by positions in the write-ahead log. The primary is asked every half second where its log ends. A
-standby that has replayed that position has everything committed before the request was sent. So an idle primary causes
-no lag, and the servers' clocks do not matter.
+standby that has replayed the log up to there has everything committed before the request was sent. So an idle primary
+causes no lag, and the servers' clocks do not matter.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Standing(NamedTuple):
     Attributes:
         name: "standby_1" for the first in the setting.
         host: "host:port".
-        fault: why it is not read; None if it is read. `reason` says it in words.
+        fault, reason: why it is not read, as a code and in words; None and "" if it is read.
         lag_s: upper bound of its lag in seconds; None if unknown.
         reads: number of statements that it has answered.
     """
@@ -60,7 +60,7 @@ class Standby:
     """One standby: its connections and its last known state.
 
     Attributes:
-        fault: why it is not read, as a code and in words; None while it is healthy.
+        fault: (code, reason in words) why it is not read; None while it is healthy.
         position: the position in the write-ahead log that it has replayed; -1 if unknown.
         reads: number of statements that it has answered.
     """
@@ -105,7 +105,7 @@ class Watch:
         self._max_lag_s = max_lag_s
         self._state: ServerState | None = None
         self._ends: deque[tuple[float, int]] = deque()
-        """(time, position), oldest first: the latest known time at which the primary's log ended at the position."""
+        """(time, position), oldest first: latest time at which the primary's log was known to end at the position."""
         self._written: OrderedDict[str, float] = OrderedDict()
         self._all_written = float("-inf")
         self._versions: OrderedDict[Hashable, float] = OrderedDict()
@@ -147,9 +147,9 @@ class Watch:
         self._soon.set()
 
     def settled(self, version: Hashable) -> bool:
-        """Return whether every standby has this version of some data.
+        """Return whether every standby that is read has this version of some data.
 
-        That is so when the version was first passed here longer ago than the maximum lag. A version is any key that
+        True if this method was first called with the version longer ago than the maximum lag. A version is any key that
         changes with the data.
         """
         now = time.monotonic()
@@ -159,9 +159,14 @@ class Watch:
         return now - known_at > self._max_lag_s
 
     def lose(self, one: Standby, fault: Fault, reason: str) -> None:
-        """Stop reading a standby until it reports a healthy state. Its running reads move to the next server.
+        """Stop reading a standby until it reports a healthy state. Statements that run on it move to the next server.
 
-        Other standbys are read only after they have everything that this one may have shown.
+        Another standby is read again once it has everything that was committed before this call. Otherwise a question
+        could see older data than one that the lost standby has answered.
+
+        Args:
+            one: the standby.
+            fault, reason: why it is lost, as a code and in words.
         """
         if one.fault is None:
             _log.warning("the standby %s is no longer read: %s", one.host, reason)
@@ -171,10 +176,10 @@ class Watch:
         one.connections.lose(reason)
 
     def fit(self, tenants: Sequence[str]) -> tuple[list[Standby], list[Standby]]:
-        """Return the healthy standbys that have this process's writes for the tenants, and those that lack some.
+        """Return (standbys that have this process's writes for the tenants, standbys that lack some), preferred first.
 
-        A tenant's questions prefer the same standby every time. Otherwise an answer could be based on older data than
-        the answer before.
+        Only healthy standbys within the maximum lag are returned. A tenant always prefers the same standby. Otherwise
+        an answer could be based on older data than the answer before.
         """
         since = max([self._all_written, *(self._written[one] for one in tenants if one in self._written)])
         now = time.monotonic()
@@ -201,8 +206,8 @@ class Watch:
     def _lag_s(self, one: Standby, now: float) -> float:
         """Return the standby's lag in seconds; 0 if it has everything up to the primary's last known position.
 
-        But a primary that has no free connection for the request lives and may have written more. So the lag is the age
-        of that position if the position is old and the primary is not lost.
+        Exception: a primary without a free connection does not report its position, but may have written more. So if
+        the last known position is older than the maximum lag and the primary is not lost, the lag is its age.
         """
         as_of, age_s = self._as_of(one), now - self._as_of(one)
         is_last = bool(self._ends) and as_of == self._ends[-1][0]
@@ -217,7 +222,13 @@ class Watch:
                 _log.exception("the state of the primary could not be read")
 
     async def _look_at_primary(self, failures: int) -> int:
-        """Ask the primary for its state, given the number of consecutive failures; return that number afterwards."""
+        """Ask the primary for its state, and mark it as lost or recovered.
+
+        Args:
+            failures: number of requests in a row that have failed before this one.
+        Returns:
+            That number after this request: 0 if the primary has answered.
+        """
         at = time.monotonic()
         try:
             state = await self._probe.ask()
@@ -268,8 +279,9 @@ class Watch:
         """Return why a server with this state is not read; None if it is healthy.
 
         Args:
-            before: the position that it had replayed before this request for its state.
-            at: when the request was sent.
+            state: the state that the server has reported.
+            before: the position that it had reported the time before.
+            at: when it was asked for `state`, by `time.monotonic`.
         """
         ours = self._state
         if ours is None:
@@ -286,7 +298,7 @@ class Watch:
         return None
 
     async def _pause(self) -> bool:
-        """Wait until the next request is due. Return False if the watch is closing."""
+        """Wait until the servers are to be asked again. Return False if the watch is closing."""
         await asyncio.sleep(_SOON_S)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._soon.wait(), _EVERY_S - _SOON_S)

@@ -1,4 +1,4 @@
-"""Settings and quotas of tenants, read and counted by one statement per request."""
+"""Settings and quotas of tenants. One statement per request reads the settings and counts its questions."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -45,7 +45,7 @@ NAMES = tuple(one.name for one in fields(Rules))
 
 
 class Use(NamedTuple):
-    """The numbers of questions and of model tokens that a tenant has used on a day, which ends at `ends_at`."""
+    """Usage of a tenant on one day: number of questions, number of model tokens, and the time when the day ends."""
 
     day: date
     questions: int
@@ -59,10 +59,10 @@ class Use(NamedTuple):
 
 
 class State(NamedTuple):
-    """The settings of a tenant and its usage of today.
+    """The settings of a tenant (`rules`) and its usage of today.
 
     Attributes:
-        changed: counter of changes to the readers of its documents, see `Catalogue.scope`.
+        changed: counter of changes to the readers of the tenant's documents, see `Catalogue.scope`.
         use: usage of today; None for a counted request of a tenant without quotas.
         refused: whether a quota is used up. The request was then not counted and must not be answered.
     """
@@ -86,7 +86,7 @@ class Tenants:
     async def enter(self, tenant: str, questions: int = 1) -> State:
         """Return the state of the tenant for a request, and count the request if there is a quota.
 
-        Concurrent requests in several processes never exceed the quota together.
+        The quota also holds for concurrent requests in several processes together.
 
         Args:
             questions: number of questions to count; 0 to only read the state.
@@ -104,13 +104,15 @@ class Tenants:
         return await self.enter(tenant, 0)
 
     async def note(self, tenant: str, questions: int, tokens: int) -> None:
-        """Add questions and model tokens to today's usage, even beyond a quota."""
+        """Add numbers of questions and model tokens to today's usage, even beyond a quota."""
         values = {"scope": self._database.scope(tenant), "zone": self._zone, "asked": questions, "spent": tokens}
         await self._database.search(_NOTE, values)
 
     async def change(self, tenant: str, changes: Mapping[str, Any]) -> None:
-        """Change some of the settings in `OWN`, with the tenant's rights. None restores the service's setting.
+        """Change some of the settings in `OWN`, with the tenant's rights.
 
+        Args:
+            changes: setting to its new value; None for the service's setting.
         Raises:
             BadRequest: the database does not know the time zone.
             Unavailable: the database cannot be reached.
@@ -125,7 +127,7 @@ class Tenants:
             await connection.execute(_upsert(changes), {"tenant": tenant, **changes})
 
     async def names(self) -> list[str]:
-        """Return all tenants that have documents, a key or settings.
+        """Return the names of all tenants that have a collection, a key or settings, sorted.
 
         Raises:
             Unavailable: the database cannot be reached, or its owner may not act as `signalbox_tenants`.
@@ -134,7 +136,7 @@ class Tenants:
             return [row[0] for row in await (await connection.execute(_NAMES)).fetchall()]
 
     async def _check_zone(self, tenant: str, changes: Mapping[str, Any]) -> None:
-        """Raise BadRequest if the changes have a time zone that the database server does not know."""
+        """Raise BadRequest if the changes contain a time zone that the database server does not know."""
         zone = changes.get("time_zone")
         try:
             await self._database.fetch(tenant, "SELECT now() AT TIME ZONE %(zone)s::text", {"zone": zone})

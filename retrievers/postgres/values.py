@@ -1,6 +1,6 @@
-"""Read the values of metadata fields from the tables that ingestion maintains, and cache them by scope.
+"""Read the values of metadata fields from the tables that ingestion maintains, and cache them for each scope.
 
-Which values occur together is read from the documents themselves, for scopes with few documents.
+For scopes with few documents, the documents themselves are read to learn which values occur together.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ MAX_FOUND = 200
 _CATALOGUED = ("language", "public")
 """Reserved keys whose values are listed. The other reserved keys have a different value in nearly every document."""
 _MOST_FIELDS = 500
-"""In a collection with more fields, the rarest fields have counts but no values."""
+"""In a collection with more fields, the rarest fields get their numbers of documents and of values, but no values."""
 _MOST_SPANS = 1000
 _MOST_PER_SPAN = 30
 _SHOWN = 10
@@ -115,13 +115,13 @@ _FIND = """
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Field values of a collection's documents without readers, or of one of its parts (see `Collection`).
+    """Field values of one part of a collection (see `Collection`), or of its documents without readers.
 
     Attributes:
-        number, version: of the collection or part.
-        documents: number of its documents.
-        records: declared nouns for one of its documents, see `Collection.records`.
-        values: values per field, including the most common values of numbers and dates.
+        number, version: number and version of the part, or of the collection.
+        documents: number of documents in it.
+        records: declared nouns for a document of the collection, see `Collection.records`.
+        values: field to its values. For numbers and dates, too, the most common values are included.
     """
 
     number: int
@@ -134,7 +134,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class _KnownValues:
-    """A cached catalogue. `is_whole` is False if the values that occur together could not be read in time."""
+    """A cached catalogue. `is_whole` is False if `catalogue.cooccurrence` could not be read in time."""
 
     read_at: float
     catalogue: FieldCatalogue
@@ -143,13 +143,13 @@ class _KnownValues:
 
 
 _Which = tuple[bool, int, tuple[tuple[str, int, tuple[int, ...]], ...]]
-"""Cache key: whether the platform asks, which sees more of its own collections than others do; the counter of reader
-changes; (tenant, number, visible parts) of each collection, because the visible fields depend on the parts.
+"""Cache key. Whether the platform asks: it sees more of its own collections than other tenants. The counter of reader
+changes. (tenant, number, numbers of visible parts) of each collection: the visible fields depend on the parts.
 """
 
 
 class FieldReader:
-    """Field catalogues of scopes, cached while their collections do not change."""
+    """Reads the field catalogues of scopes, and caches each until a collection of the scope changes."""
 
     def __init__(self, database: Database) -> None:
         self._reads = database.reads
@@ -161,7 +161,7 @@ class FieldReader:
         return (await self._current(scope, fresh=fresh)).catalogue
 
     async def held(self, scope: Scope) -> tuple[Held, ...]:
-        """Return the field values of each collection of the scope and of its visible parts."""
+        """Return the field values of each collection in the scope and of its visible parts, one `Held` each."""
         return (await self._current(scope)).held
 
     async def find(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
@@ -232,9 +232,9 @@ class FieldReader:
         return known
 
     def _within(self, scope: Scope) -> tuple[Held, ...]:
-        """Return the scope's values from the cached ones of a scope with more collections; () if there are none as new.
+        """Return the scope's values out of the cached values of a larger scope; () if no such values are recent enough.
 
-        In that scope each collection must have the same visible parts: with more parts, its values would include
+        In the larger scope each collection must have the same visible parts: with more parts, the values would include
         fields that this viewer must not know.
         """
         wanted = _versions(scope)
@@ -280,7 +280,7 @@ def _versions(scope: Scope) -> list[tuple[int, int]]:
 
 
 def _is_good(known: _KnownValues, scope: Scope) -> bool:
-    """Return whether a cached catalogue is complete and as new as the scope, or was read less than a second ago."""
+    """Return whether a cached catalogue may be used: complete and of the scope's versions, or read a moment ago."""
     read = dict(known.catalogue.key)
     versions = _versions(scope)
     if known.is_whole and all(read.get(number, -1) >= version for number, version in versions):
@@ -304,16 +304,16 @@ def _held(row: tuple[Any, ...]) -> Held:
 
 
 def shared_records(held: Sequence[Held]) -> tuple[str, ...]:
-    """Return the nouns for a document that all collections declare. Others would not fit the documents of some."""
+    """Return the nouns for a document that all collections declare, since any other noun would not fit some of them."""
     first, *others = [one.records for one in held] or [()]
     return tuple(word for word in first if all(word in words for words in others))
 
 
 def merged(held: Sequence[Held], fields: Mapping[str, Field]) -> dict[str, FieldValues]:
-    """Merge the field values of several collections: field to its values in all of them.
+    """Merge the values of these fields in several collections; return field to merged values.
 
-    Numbers of documents are added up. The number of distinct values is exact if all values were read. Otherwise a value
-    of two collections that is too rare to be read is counted twice.
+    Numbers of documents are added. The number of distinct values is exact if all values were read. Otherwise a value
+    that is in two collections, but too rare to be read, is counted twice.
     """
     return {name: _merged(field, [one.values[name] for one in held if name in one.values], held)
             for name, field in fields.items()}  # fmt: skip
@@ -342,12 +342,12 @@ def _merged(field: Field, parts: Sequence[FieldValues], held: Sequence[Held]) ->
 
 
 def _order(bound: str | float) -> tuple[float, str]:
-    """Return a sort key for the bounds of one field, which are all numbers or all dates."""
+    """Return a sort key for the lowest or highest value of a field; the keys of one field can be compared."""
     return (0.0, bound) if isinstance(bound, str) else (bound, "")
 
 
 def _aliases(fields: Iterable[Field]) -> dict[str, str]:
-    """Return alias to value. An alias that stands for different values in two collections is left out."""
+    """Return alias to value for a field of several collections, without aliases that stand for different values."""
     meant: dict[str, set[str]] = {}
     for field in fields:
         for value, names in field.aliases.items():

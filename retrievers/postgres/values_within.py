@@ -1,4 +1,4 @@
-"""Find the values that occur in documents satisfying a filter, to offer them to a caller whose filter is fixed."""
+"""Find which values occur in the documents that satisfy a filter."""
 
 from collections.abc import Collection, Mapping
 
@@ -32,12 +32,14 @@ async def values_within(
     *,
     most_documents: int | None = None,
 ) -> dict[str, dict[str, int]]:
-    """Return the candidate values that occur in documents satisfying a filter: field to value to number of documents.
+    """Return those candidate values that occur in documents that satisfy a filter.
 
     Args:
         wanted: the filter.
         candidates: field to the values to look for.
         most_documents: maximum number of documents to look at; None for all that satisfy the filter.
+    Returns:
+        {field: {value: number of these documents with the value}}, without values and fields that do not occur.
     Raises:
         Unavailable: the database cannot answer.
     """

@@ -43,7 +43,7 @@ class Visible(NamedTuple):
 
 
 class VisibleCollections:
-    """Reads the collections that viewers see."""
+    """Reads the collections that each viewer sees, and caches them."""
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
@@ -52,7 +52,9 @@ class VisibleCollections:
         self._written: OrderedDict[str, float] = OrderedDict()
 
     async def of(self, who: str | Viewer, *, fresh: bool, changed: int | None = None) -> Visible:
-        """Return what the viewer sees. After a change of readers, nothing read before the change is returned.
+        """Return the collections that the viewer sees.
+
+        If the readers of a document have changed, collections that were cached before the change are not returned.
 
         Args:
             fresh: do not use the cache, and read from the primary.

@@ -80,7 +80,7 @@ class Call:
         return self.viewer.tenant
 
     def without(self, what: str) -> "Call":
-        """Return a copy whose answer reports that something was unavailable."""
+        """Return a copy with one more note in `degraded`: "memory" -> "memory_unavailable"."""
         return replace(self, degraded=(*self.degraded, f"{what}_unavailable"))
 
     async def stored(self, work: Awaitable[Returned]) -> Returned:

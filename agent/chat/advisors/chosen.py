@@ -38,7 +38,7 @@ def chosen(advisors: Sequence[Advisor], named: Sequence[AdvisorChoice]) -> list[
 
 
 def _using(advisor: Parametrised, choice: AdvisorChoice, where: str) -> Advisor:
-    """Return the advisor with the request's parameters."""
+    """Return the advisor with the request's parameters; `where` is the path of `choice`, for errors."""
     shape = advisor.parameters
     if unknown := [name for name in choice.parameters if name not in shape.model_fields]:
         what = (

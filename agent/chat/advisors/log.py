@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Writes the log line in `after`."""
+    """Advisor that writes one log line when a request has ended, in `after`."""
 
     order: int = 0
 

@@ -44,7 +44,7 @@ class RetrievalAdvisor:
         return replace(call, result=result, decision=decision)
 
     async def _decided(self, call: Call, request: Request) -> tuple[Result, Decision]:
-        """Return the prompt or hits, within what earlier advisors have left of the request's time."""
+        """Return the prompt or hits, and the decision record, within the time that earlier advisors have left."""
         passed_s = time.monotonic() - call.started
         # Without a notable delay, the pipeline's own time limit suffices; its error says what it waited for.
         left_s = call.timeout_s - passed_s if passed_s > _NOTABLE_S else None

@@ -13,7 +13,10 @@ from agent.intent.filter_json import Json
 
 
 def read_counted_field(question: Question) -> str | None:
-    """Return the field whose distinct values are counted: `author` for "how many authors"; None if there is none."""
+    """Return the field whose distinct values the question counts: `author` for "how many authors"; or None.
+
+    Mark the words for the field as used.
+    """
     for place in question.of_kind("count", "distinct"):
         target = read_target(question, place)
         if target is None:
@@ -38,7 +41,7 @@ def read_counted_field(question: Question) -> str | None:
 
 
 def _is_constrained_value(question: Question, name: str) -> bool:
-    """Return whether a constraint demands one value of a single-valued field, so that there is nothing to count."""
+    """Return whether a constraint demands one value of the single-valued field `name`: its count is always 1."""
     return any(
         part.piece is not None and part.piece.field == name and part.piece.filter["type"] == "eq"
         and not question.columns.is_list(name)
@@ -60,7 +63,11 @@ def read_amount(question: Question) -> Calculation | None:
 
 
 def _middled(question: Question, middle: str, group: Group | None) -> Calculation | None:
-    """Return the "avg" or "median" of a numeric field, of the length of a list, or of group sizes; None if unclear."""
+    """Return the average or median of a numeric field, of the length of a list, or of group sizes; None if unclear.
+
+    Args:
+        middle: "avg" or "median".
+    """
     given = read_decimals(question)
     decimals: Json = {"decimals": 2 if given is None else given} if middle == "avg" or given is not None else {}
     per_record, groups = group is not None and group.per_record, group is not None and not group.per_record
@@ -97,9 +104,10 @@ def _middled(question: Question, middle: str, group: Group | None) -> Calculatio
 
 
 def _is_cut(question: Question, group: str) -> bool:
-    """Return whether groups are incomplete, so that their average size is wrong.
+    """Return whether the groups of the expression `group` are incomplete, so that their average size is wrong.
 
-    A range of dates cuts the periods at its ends; a condition on a list leaves out records of its other values.
+    A range of dates cuts the periods at its ends; a condition on a list field leaves out records with other
+    values of that field.
     """
     bounds = [one for dated in question.found.dates for one in (dated.period.low, dated.period.high) if one is not None]
     period, _, date = group.partition("(")
@@ -116,7 +124,10 @@ def _direction(question: Question) -> Json:
 
 
 def _counted(question: Question, group: Group | None) -> Calculation | None:
-    """Return the count of records or of distinct values of a field, or the sum of a field like "number of beds"."""
+    """Return the count of records or of distinct values of a field, or the sum of a field like "number of beds".
+
+    None if the question counts nothing, or nothing that a field holds.
+    """
     if not question.has("count", "distinct"):
         return None
     for_each = _counted_for_each(question)
@@ -151,7 +162,7 @@ def _counted(question: Question, group: Group | None) -> Calculation | None:
 
 
 def _counted_for_each(question: Question) -> Group | None:
-    """Return people as the group if English "who" stands before the counting word: "[who] added how many"; or None."""
+    """Return the field of people as the group if "who" precedes the counting word: "[who] added how many"; or None."""
     who, counts = question.of_kind("who"), question.of_kind("count")
     name = people_meant(question) if who and counts and who[0] < counts[0] and not pieces_of(question) else None
     if name is None or not question.found.sentence.text.isascii():
@@ -169,7 +180,7 @@ _HAVING = frozenset("we you i have hold own there total".split())
 
 
 def _is_of_some(question: Question) -> bool:
-    """Return whether a count is limited by a condition, made for each group, or said to be of all records."""
+    """Return whether the count has a condition or a group, or the question says that it means all records."""
     grouped = any(question.parts[place].kind in ("per", "by") for place in question.used)
     said = {token.folded for token in question.found.sentence.tokens}
     every = len(said & _HAVING) > 1 or bool(said & LISTINGS)
@@ -177,7 +188,7 @@ def _is_of_some(question: Question) -> bool:
 
 
 def _counts_records(question: Question) -> bool:
-    """Return whether the counting words count records, rather than things that no field holds."""
+    """Return whether "how many" counts records, rather than things that are only in their texts ("how many arches")."""
     for place in question.of_kind("count"):
         target = read_target(question, place)
         if target is not None and question.parts[target].kind == RECORD:
@@ -204,7 +215,7 @@ def _counts_records(question: Question) -> bool:
 def _is_had(question: Question, target: int) -> bool:
     """Return whether the question asks how many things a subject has: "how many [arches] does the viaduct have".
 
-    Only texts can answer this. `target` is the index of the part for the things.
+    Only the texts of the documents can answer this. `target` is the index of the part that names the things.
     """
     text = question.found.sentence.text
     said = _HAD.match(text, question.parts[target].end)

@@ -57,7 +57,7 @@ _ALWAYS_SHOWN = frozenset("id ids title titles 编号 标题".split())
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A calculation; or, if the question asks for one that cannot be made, the words that prevent it (`unread`)."""
+    """The calculation of a question; or, if it asks for one that cannot be made, the words that prevent it."""
 
     calculation: Calculation | None = None
     unread: tuple[str, ...] = ()
@@ -69,7 +69,10 @@ def find_calculation(found: Found) -> Calculation | None:
 
 
 def read_calculation(found: Found) -> Read:
-    """Return the calculation that a question asks for, or the words that prevent it; cached for the object `found`."""
+    """Return the calculation that a question asks for, or the words that prevent the calculation.
+
+    The result is cached for the object `found`.
+    """
     return _read(Same(found))
 
 
@@ -106,7 +109,10 @@ def _read(key: Same[Found]) -> Read:
 
 
 def named_surely(piece: Piece, question: Question) -> Piece:
-    """Raise the confidence of a likely constraint if its value has several words, or its field tells records apart."""
+    """Return the constraint, with a higher confidence if it was likely and is probably meant as a name.
+
+    That is so if its value has several words, or its field identifies records.
+    """
     if piece.filter["type"] not in ("eq", "in") or not _LIKELY <= piece.confidence < NAMED:
         return piece
     values = values_allowed(piece.filter)
@@ -123,7 +129,7 @@ def assumed_nouns(question: Question) -> tuple[str, ...]:
 
 
 def _other_things(made: Calculation, question: Question) -> str:
-    """Return a noun taken for the documents by its position, although a schema declares other nouns for them; or ""."""
+    """Return a noun taken for the documents by its position, although a schema declares their nouns; "" if none."""
     if made.aggregate["op"] == "list" or not question.columns.vocabulary.catalogue.records:
         return ""
     text = question.found.sentence.text
@@ -150,7 +156,7 @@ def _part_of_others(made: Calculation, question: Question) -> str:
 
 
 def _read_twice(made: Calculation, question: Question) -> str:
-    """Return words that were read as constraints on two fields, so that one reading is wrong; or ""."""
+    """Return the words that are read as constraints on two fields, so that one constraint must be wrong; "" if none."""
     for one in made.pieces:
         for part in question.parts:
             if (
@@ -164,7 +170,10 @@ def _read_twice(made: Calculation, question: Question) -> str:
 
 
 def _span_of(question: Question) -> str:
-    """Return the words of a span of texts ("Monday to Friday"), or ""; which values lie between is not known."""
+    """Return the words of a span between two text values ("Monday to Friday"), "" if none.
+
+    Such a span prevents the calculation, because it is not known which values lie between the two.
+    """
     text = question.found.sentence.text
     for piece in pieces_of(question):
         if piece.filter["type"] == "in" and len(piece.filter["value"]) == 2:
@@ -182,7 +191,7 @@ def _holds(words: Sequence[str], part: Sequence[str]) -> bool:
 
 
 def question_of(found: Found) -> Question:
-    """Return the parts of a question, with constraints for the single records and ranks that it names."""
+    """Return the question split into parts; single records and ranks that it names are constraints too."""
     found, columns, parts, within = _split(Same(found))
     return Question(found, columns, parts, within=list(within))
 
@@ -232,7 +241,8 @@ def is_possible(aggregate: Json) -> bool:
 def _conditioned(made: Calculation, question: Question) -> Calculation | None:
     """Return the calculation with the conditions that state no value: length of a list, existence of a field, `within`.
 
-    They become the "where" of the aggregate. For a share, return None unless they are its own condition.
+    These conditions become the "where" of the aggregate. For a share, return None unless they are the condition of the
+    share itself.
     """
     stated = [*question.absent, *(piece.filter for piece in question.found.lengths)]
     where = made.aggregate.get("where")
@@ -341,7 +351,7 @@ def _difference(question: Question, told: Several) -> Calculation | None:
 
 
 def _compared(question: Question, told: Several) -> Calculation | None:
-    """Return a calculation for each value that is compared, or for the better one; None if nothing is compared.
+    """Return a calculation for each of the compared values, or for the higher or lower one; None if none are compared.
 
     Examples: "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023".
     """

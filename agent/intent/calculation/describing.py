@@ -30,7 +30,7 @@ _EVENTLESS = 2.0
 def described_value(sentence: Sentence, index: int) -> Mention | None:
     """Return the mention of a value that begins at a token and restricts the documents by its position; or None.
 
-    "new" in "how many [new] tickets" does so if a field has the value "new", even if the word is listed as a filler.
+    "new" in "how many [new] tickets" restricts if a field has the value "new", even if the word is listed as a filler.
     """
     mention = sentence.mention_at(index)
     if mention is None or mention.first != index or not sentence.calculates or sentence.is_noun(index):
@@ -44,7 +44,7 @@ def described_value(sentence: Sentence, index: int) -> Mention | None:
 
 
 def _is_counted(sentence: Sentence, index: int) -> bool:
-    """Return whether the token is a noun for the documents, or another plural that names no value."""
+    """Return whether the token `index` is a noun for the documents, or another plural that is no value of a field."""
     word = sentence.folded(index)
     plural = word.isascii() and word.endswith("s") and not word.endswith(("ss", "us", "is"))
     return sentence.is_noun(index) or (plural and word not in STOP_WORDS["en"] and sentence.mention_at(index) is None)
@@ -78,9 +78,10 @@ def is_state(sentence: Sentence, index: int) -> bool:
 
 
 def names_state(sentence: Sentence, part: Part, *, stated: bool) -> bool:
-    """Return whether a word for date fields states a condition on the records.
+    """Return whether a word that names date fields (the part) states a condition on the records.
 
-    "are open", "due", "is back" and "expired" do. "filed" and "were opened" do not: they are true of every record.
+    "are open", "due", "is back" and "expired" do. "filed" and "were opened" do not, because they are true of every
+    record.
 
     Args:
         stated: True if the question has a condition on one of the fields: "due in March".

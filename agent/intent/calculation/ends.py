@@ -79,7 +79,7 @@ def _by_number(question: Question, order: RankOrder) -> RankOrder:
 
 
 def _are_others(question: Question, place: int) -> bool:
-    """Return whether the part names a field that does not identify records: "the oldest [owner]" of dogs with ages."""
+    """Return whether the part `place` names others than the records: "the oldest [owner]", if each record is a dog."""
     part = question.parts[place] if place < len(question.parts) else None
     return part is not None and part.kind == FIELD and question.columns.keys.isdisjoint(part.fields)
 
@@ -98,9 +98,10 @@ def _ranked_by_number(
 
 
 def _most(question: Question, order: RankOrder, explicit: Group | None) -> Calculation | None:
-    """Return the ranking of groups by number of records, or by the sum of a numeric field if one is named.
+    """Return the ranking of groups by number of records, or by the sum of the numeric field that the question names.
 
-    Without a group, return the list of the records with the highest value or the longest list; None if unclear.
+    Without a group, return the list of the records with the highest or lowest value of the field, or with the longest
+    or shortest list ("most authors"). None if the question is unclear.
     """
     asked = _asked_records(question)
     length = read_length(question) if asked else None
@@ -163,7 +164,7 @@ def _asked_records(question: Question) -> bool:
 
 
 def _end(question: Question, order: RankOrder) -> Calculation | None:
-    """Return the list of the records at one end of an order, or the "min" or "max" there; None if no field fits."""
+    """Return the list of the first records in an order, or the "min" or "max" of its field; None if no field fits."""
     if order.is_dated:
         if is_place_named(question.found.sentence.text, question.columns):
             raise Unclear("a place or a date")
@@ -191,9 +192,9 @@ def _end(question: Question, order: RankOrder) -> Calculation | None:
 
 
 def _on_one_day(question: Question, order: RankOrder, of: str) -> Calculation | None:
-    """Return the list of the records of the first or last period of a field whose texts have no sortable form.
+    """Return the list of the records of the first or last period of the date field `of`, whose texts cannot be sorted.
 
-    None if the question has other conditions, asks for more than one, or asks for what no field holds.
+    None if the question has other conditions, asks for several records, or asks for a value that no field holds.
     """
     units = question.columns.vocabulary.units[of]
     if order.limit > 1 or pieces_of(question) or question.absent or question.within or said_of_list(question):
@@ -208,12 +209,12 @@ def _on_one_day(question: Question, order: RankOrder, of: str) -> Calculation | 
 
 
 def said_of_list(question: Question) -> bool:
-    """Return whether the question means the order of the records in their list: "the last city listed"."""
+    """Return whether "first" and "last" mean the order in which the records are listed: "the last city listed"."""
     return bool({token.folded for token in question.found.sentence.tokens} & LISTINGS)
 
 
 def _numbered_by(question: Question) -> str | None:
-    """Return the numeric field with the ranks ("ranked first") or list numbers ("the last city listed"), or None."""
+    """Return the numeric field of ranks ("ranked first") or of running numbers ("the last city listed"); else None."""
     ranks = [(place, name) for place, part in question.fields() for name in part.fields
              if name in question.columns.measures and question.columns.is_rank(name)]  # fmt: skip
     if len(ranks) == 1:
@@ -233,7 +234,7 @@ def _year_of(question: Question) -> str | None:
 
 
 def _wants_records(question: Question, order: RankOrder, of: str) -> bool:
-    """Return whether the records at one end of an order are asked for, rather than the value there."""
+    """Return whether the question asks for the first records in an order, not for their value of the field `of`."""
     for place, part in enumerate(question.parts):
         before = question.beside(place, -1, over=("filler", "mark", NUMBER))
         led = before is not None and (question.parts[before].kind == "which" or before == order.place)
@@ -247,11 +248,11 @@ def _wants_records(question: Question, order: RankOrder, of: str) -> bool:
 
 
 def listed(question: Question, order: RankOrder, of: str | None, own: Sequence[str] = ()) -> Calculation:
-    """Return the list of the records at one end of an order, with the fields that the question asks for.
+    """Return the calculation that lists the first records in an order, with the fields that the question asks for.
 
     Args:
-        of: the expression to order by.
-        own: more fields to show.
+        of: the expression to order by, such as `number(price)`.
+        own: more fields to show, before the others.
     """
     shown = list(dict.fromkeys((*own, *read_shown(question, of)))) or question.columns.names()
     aggregate: Json = {
@@ -263,7 +264,7 @@ def listed(question: Question, order: RankOrder, of: str | None, own: Sequence[s
 
 
 def read_shown(question: Question, of: str | None = None) -> list[str]:
-    """Return the fields whose values the question asks for, except `of`, and mark the words for them as used."""
+    """Return the fields whose values the question asks for, without `of`, and mark the words for these as used."""
     shown: list[str] = []
     for place, part in question.fields():
         if place in question.used or part.kind not in (FIELD, "year", "month", "name_of", "people", "filler", "value"):

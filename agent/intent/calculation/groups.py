@@ -1,4 +1,4 @@
-"""The group of a calculation: one that is stated, one that a superlative ranks, or values that are compared."""
+"""What a calculation groups by: a stated group, a group that a superlative ranks, or values that are compared."""
 
 import re
 from dataclasses import dataclass
@@ -83,7 +83,10 @@ def _group_behind(question: Question, place: int) -> Group | None:
 
 
 def people_meant(question: Question) -> str | None:
-    """Return the field of people that a noun, value or verb of the question names, else the only one, or None."""
+    """Return the field of people (such as `author`) that a noun, value or verb of the question names.
+
+    If none is named, return the only field of people, without sponsors and reviewers if possible. Else return None.
+    """
     columns = question.columns
     people = columns.people()
     deeds = {stem: name for name in people for stem in columns.stems[name][:1] if len(columns.stems[name]) > 1}
@@ -139,7 +142,10 @@ def _periodical(question: Question) -> Group | None:
 
 
 def _each(question: Question, kind: str) -> str:
-    """Return the aggregate function for a period: "quarter" -> "year_quarter", or "quarter" if a date is stated."""
+    """Return the aggregate function for a period (`kind`): "month" -> "year_month", "quarter" -> "year_quarter".
+
+    If the question states a date, "quarter" stays "quarter".
+    """
     return "year_quarter" if kind == "quarter" and not question.found.dates else _PERIODS[kind]
 
 
@@ -150,7 +156,11 @@ def _periods_of(number: str) -> set[str]:
 
 
 def read_ranked_group(question: Question, order: RankOrder | None) -> Group | None:
-    """Return the group that a superlative ranks, or None: "[who] wrote most", "which [district] has the fewest"."""
+    """Return the group that a superlative ranks, or None: "[who] wrote most", "which [district] has the fewest".
+
+    Args:
+        order: the order that the superlative states; None if the question has no superlative.
+    """
     for place in question.of_kind(*_PERIODS):
         before = question.beside(place, -1)
         led = before is not None and question.parts[before].kind in ("which", *ENDS, *NTH)
@@ -188,7 +198,7 @@ def part_is_free(question: Question, place: int, name: str) -> bool:
 
 
 def _taken(question: Question, named: list[tuple[int, str]]) -> Group | None:
-    """Return the first of (place, field) as a group and mark it as used; None if there is none."""
+    """Return the first of (index of a part, field that it names) as a group, marked as used; None if `named` is []."""
     if not named:
         return None
     place, name = named[0]
@@ -198,7 +208,7 @@ def _taken(question: Question, named: list[tuple[int, str]]) -> Group | None:
 
 
 def _is_led(question: Question, place: int) -> bool:
-    """Return whether "which", "who" or a word of ranking stands directly before a field."""
+    """Return whether "which", "who" or a word of ranking ("top") stands directly before the part `place`."""
     before = question.beside(place, -1, over=(*LINKING, NUMBER, "distinct", *NTH))
     return before is not None and question.parts[before].kind in ("which", "who", "top", "rank")
 
@@ -208,7 +218,10 @@ def _is_behind(question: Question, place: int, kind: str) -> bool:
 
 
 def _within(question: Question, kind: str) -> str:
-    """Return the aggregate function for a period: "month" -> "year_month", or "month" for "calendar month"."""
+    """Return the aggregate function for a ranked period (`kind`): "month" -> "year_month".
+
+    For "calendar month", which means the same month of all years, it is "month".
+    """
     if kind != "month":
         return _PERIODS[kind]
     text = question.found.sentence.text
@@ -258,7 +271,10 @@ def is_span(text: str, start: int, end: int) -> bool:
 
 
 def _several_periods(question: Question) -> Several | None:
-    """Return the periods of equal length to compare: years; halves, quarters or months of one year; None if others."""
+    """Return the periods to compare: several years, or several halves, quarters or months of one year.
+
+    Return None for any other dates.
+    """
     found = question.found
     bounds = [(dated.period.low, dated.period.high) for dated in found.dates]
     if len(bounds) < 2 or len({date_field(found.sentence, dated) for dated in found.dates}) > 1:

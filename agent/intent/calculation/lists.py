@@ -30,7 +30,10 @@ _NO_LIST = (
 
 
 def find_lookup(found: Found) -> Calculation | None:
-    """Return a list that shows the asked fields of the few named records: "who sponsored PEP 703"; or None."""
+    """Return a list of the few records that the question names, with the fields that it asks for; else None.
+
+    "who sponsored PEP 703" -> the field `sponsor` of one record.
+    """
     keys = {one.field for one in found.numbers if one.values and is_key(found.sentence.vocabulary, one.field)}
     question = question_of(found)
     if hindering_words(question) or question.has("more", "fewer"):
@@ -127,7 +130,10 @@ def asks_who_has_not(found: Found) -> bool:
 
 
 def _start_of_denied_deed(question: Question) -> int | None:
-    """Return the position of the first character of who has not done something: "[pilots] that never flew"; or None."""
+    """Return the position of the first character of the noun for those who did not do something, or None.
+
+    In "which [pilots] never flew", it is the position of "pilots".
+    """
     sentence = question.found.sentence
     for negator in sentence.negators.values():
         if negator.kind not in ("not", "lacking"):
@@ -156,7 +162,7 @@ def _is_group_said(question: Question, name: str, said: str) -> bool:
 
 
 def _is_group_asked(question: Question, asked: Part) -> bool:
-    """Return whether a part is the first noun of the question, and names a field whose values several records share."""
+    """Return whether `asked` is the first noun of the question, and a field whose values several records share."""
     before = [one for one in question.parts[: question.parts.index(asked)] if one.kind in (RECORD, PIECE)]
     if asked.kind in ("who", "people"):
         names = [people] if (people := people_meant(question)) is not None else list(question.columns.people())
@@ -168,7 +174,7 @@ def _is_group_asked(question: Question, asked: Part) -> bool:
 
 
 def listing(found: Found, shown: Sequence[str] = (), within: Sequence[Json] = ()) -> Calculation:
-    """Return a list of the records that satisfy the constraints, the newest first.
+    """Return the calculation that lists the records that satisfy the constraints of `found`, the newest first.
 
     Conditions on lengths of lists go into the aggregate's "where", because the search that also runs cannot apply them.
 
@@ -191,7 +197,7 @@ def listing(found: Found, shown: Sequence[str] = (), within: Sequence[Json] = ()
 
 
 def values_of(fields: Sequence[str], pieces: tuple[Piece, ...]) -> Calculation:
-    """Return a list that shows fields of the records that satisfy the constraints."""
+    """Return the calculation that lists the records that satisfy the constraints `pieces`, with these fields."""
     return Calculation({"op": "list", "limit": _MOST_NAMED, "show": list(fields)[:_MOST_SHOWN]}, pieces)
 
 
@@ -205,6 +211,9 @@ def merged(parts: Sequence[Calculation | None]) -> Calculation | None:
     """Merge counts that differ in one value into a count by group: "How many are final, and how many were rejected?".
 
     The constraints of the first count apply to the others too. Return None if the counts cannot be merged.
+
+    Args:
+        parts: the calculation of each clause of the question; None for a clause without one.
     """
     counts = [one for one in parts if one is not None and one.aggregate == {"op": "count"} and one.pieces]
     if len(counts) < len(parts) or len(counts) < 2:

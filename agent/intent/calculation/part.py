@@ -9,7 +9,7 @@ UNKNOWN, VALUE, FILLER, FIELD, RECORD, PIECE, NUMBER, MARK, UNIT = (
     "unknown", "value", "filler", "field", "record", "piece", "number", "mark", "unit",
 )  # fmt: skip
 """Kinds of parts: RECORD is a noun that stands for a document ("invoices"), PIECE states a constraint (`Piece`), VALUE
-is a value of a field that states none, MARK is punctuation, UNIT a unit of measurement."""
+is a value of a field that states no constraint, MARK is punctuation, UNIT a unit of measurement."""
 _SOFT = frozenset(
     """
     filler mark piece record by which who where when people listed name_of having among rank together more fewer
@@ -24,7 +24,7 @@ class Part:
     """Consecutive tokens [first, last) of a question, characters [start, end), that are read as one thing.
 
     Attributes:
-        kind: a constant of this module, or a class of words in words/*.toml: "count" for "how many".
+        kind: a constant of this module, or a class of calculating words in agent/intent/words: "count" for "how many".
         fields: the metadata fields that the tokens may name; a calculating word ("total") may name a field as well.
         strength: how surely the tokens name the fields, from 5 (a full name) to 1 (a word of the same root); else 0.
         piece: the constraint that the characters state, for the kind PIECE.

@@ -92,7 +92,7 @@ def _in_words(sentence: Sentence, parts: Sequence[Part]) -> list[Part]:
 def _choices(
     sentence: Sentence, index: int, found: Found, columns: Columns, pieces: Sequence[Piece]
 ) -> Iterator[tuple[float, Part]]:
-    """Yield (cost, part) for each part that can begin at the token with an index."""
+    """Yield (cost, part) for each part that can begin at the token `index`; the lowest total cost wins."""
     token = sentence.tokens[index]
     piece = next((one for one in pieces if one.start <= token.start < one.end), None)
     if piece is not None and (last := _piece_end(sentence, index, piece, found)) > index:
@@ -141,7 +141,10 @@ def _choices(
 
 
 def _is_own_word(sentence: Sentence, index: int, column: Column) -> bool:
-    """Return whether a noun for documents is also in the field's name in the same form: not "claim" for `claimed`."""
+    """Return whether a noun for documents may name a field: "claims" is a word of `claim_count`, but not of `claimed`.
+
+    It always may after a word such as "average", or if the name has several words.
+    """
     if _phrases().get((sentence.folded(index - 1),)) in ("avg", "sum", "median", "highest", "lowest"):
         return True
     word = sentence.folded(index)
@@ -153,10 +156,10 @@ _CONNECTING = frozenset("and or & / , the a of in by either neither nor both vs 
 
 
 def _piece_end(sentence: Sentence, index: int, piece: Piece, found: Found) -> int:
-    """Return the index after the constraint that covers a token.
+    """Return the index of the token after the constraint `piece`, which covers the token `index`.
 
-    If it has several values or dates, each of them and each joining word ("or") ends a part of its own. For any other
-    word between them, return the index itself.
+    If the constraint has several values or dates, return the end of the value, date or joining word ("or") at `index`
+    instead. For any other word between the values, return `index` itself.
     """
     tokens = sentence.tokens
     named = [one for one in sentence.mentions if piece.start <= one.start < piece.end and one.of(piece.field)]
@@ -180,8 +183,8 @@ def _words(sentence: Sentence, index: int, column: Column | None, *, least: int 
     """Yield (cost, part) for the known phrases that begin at a token.
 
     Args:
-        column: the fields that the tokens name as well; a part of the same tokens keeps them.
-        least: leave out parts that end before this index.
+        column: the fields that the tokens name as well; a phrase of exactly these tokens keeps the fields.
+        least: leave out phrases that end before this token index.
     """
     words: list[str] = []
     for last in range(index, min(index + _longest(), len(sentence.tokens))):

@@ -19,10 +19,10 @@ _BY = frozenset(["by", "in", "for", "on"])
 
 
 def places(found: Found, columns: Columns, others: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Return a condition for each rank that a question names ("ranked second") and exactly one field of ranks has.
+    """Return a condition for each rank in a question ("ranked second") that is a value of exactly one field of ranks.
 
-    Two ranks are alternatives. There is no condition if the question compares two records ("who finished first, Ann or
-    Bo"), or names the number that it ranks by ("second in votes").
+    Two ranks become alternatives: a record may have either. There is no condition if the question compares two records
+    ("who finished first, Ann or Bo"), or names the number that decides the rank ("second in votes").
 
     Args:
         others: the other conditions of the question. If there are any, a field with a different rank in each record
@@ -67,7 +67,10 @@ def _tells_apart(columns: Columns, name: str) -> bool:
 
 
 def _is_by_other(sentence: Sentence, columns: Columns, match: re.Match[str], others: Sequence[Piece]) -> bool:
-    """Return whether a numeric field that is no rank stands beside the match: "second in [votes]", [造价]排名第二."""
+    """Return whether the name of a numeric field without ranks is beside the match: "second in [votes]".
+
+    Fields with conditions in `others` do not count.
+    """
     first, last = sentence.index_from(match.start()), sentence.index_from(match.end())
     beside = [first - 1] if first else []
     if sentence.folded(last) in _BY:
@@ -77,7 +80,7 @@ def _is_by_other(sentence: Sentence, columns: Columns, match: re.Match[str], oth
 
 
 def _held(columns: Columns, name: str, number: int) -> str | int | None:
-    """Return the value of a field of ranks for a rank: 2, or a text such as "2nd"; None if the field lacks it."""
+    """Return the value that stands for the rank `number` in the field `name`: 2, or a text such as "2nd"; or None."""
     held = columns.vocabulary.catalogue.fields[name]
     if held.field.item == "number":
         if number == _LAST and held.low == 1 and isinstance(held.high, int | float):

@@ -56,7 +56,7 @@ class Question:
         return self.has(kind) or says(self.found.sentence, kind)
 
     def of_kind(self, *kinds: str) -> list[int]:
-        """Return the indices of the parts of these kinds."""
+        """Return the indices of the parts of these kinds, in order."""
         return [place for place, part in enumerate(self.parts) if part.kind in kinds]
 
     def take(self, *kinds: str) -> bool:
@@ -70,7 +70,7 @@ class Question:
         return not self.kinds.isdisjoint(kinds)
 
     def beside(self, place: int, step: int, *, over: tuple[str, ...] = LINKING) -> int | None:
-        """Return the index of the nearest part before (step -1) or after (step 1) a place; None if there is none.
+        """Return the index of the nearest part before (step -1) or after (step 1) the part `place`, or None.
 
         Args:
             over: kinds of parts to skip.
@@ -107,18 +107,18 @@ class Question:
         return words
 
     def _names_number(self, part: Part) -> bool:
-        """Return whether a word for people names a numeric field that counts them: "employees" -> emp_cnt."""
+        """Return whether a word for people names a numeric field that counts people: "employees" -> `emp_cnt`."""
         return part.kind == "people" and part.strength >= 3 and not self.columns.measures.keys().isdisjoint(part.fields)
 
     def _is_denied_flag(self, place: int) -> bool:
-        """Return whether the part after a negation demands that a true/false field is false: "had no [quorum]"."""
+        """Return whether the part after the negation `place` demands the value "false": "had no [quorum]"."""
         behind = self.beside(place, 1)
         piece = self.parts[behind].piece if behind is not None else None
         truth = truth_of(self.columns.vocabulary.catalogue.fields[piece.field]) if piece is not None else None
         return piece is not None and truth is not None and str(piece.filter.get("value")) == truth[False]
 
     def _leads_to_name(self, place: int) -> bool:
-        """Return whether "under" introduces several values to compare, no bound: "more under Safety or under Law"."""
+        """Return whether "under" (`place`) introduces values to compare, no bound: "more under Safety or under Law"."""
         piece = self.parts[place + 1].piece if place + 1 < len(self.parts) else None
         labels = piece is not None and self.columns.vocabulary.roles.get(piece.field) in ("label", "tag")
         return bool(labels and piece is not None and piece.filter["type"] == "in")
@@ -130,7 +130,10 @@ class Question:
         return any(len(one) == 1 and (one[0] == unit_of(text) or one[0].kind == text.casefold()) for one in units)
 
     def _is_said_by_piece(self, place: int) -> bool:
-        """Return whether a field name adds no condition: the question uses the field, or every record has the date."""
+        """Return whether the field name `place` adds no condition of its own.
+
+        A constraint or the calculation uses the field already, or the name means a date that every record has.
+        """
         part = self.parts[place]
         if self.is_state(place):
             return False
@@ -180,10 +183,11 @@ class Question:
     def expressed(self, name: str) -> str:
         """Return the expression of an aggregate for a numeric field: `price`, or `number(price)` if it holds texts.
 
-        Also add the field to `taken`. Amounts in several currencies are limited to the one that the question names.
+        Also add the field to `taken`. If the field has amounts in several currencies, only those in the currency that
+        the question names are used.
 
         Raises:
-            Unclear: its texts are no plain numbers ("1:02:30"), or the question names none of its currencies.
+            Unclear: the field has texts that are no plain numbers ("1:02:30"), or currencies that are not named.
         """
         self.taken.add(name)
         if not self.columns.measures[name].is_plain:
@@ -209,7 +213,7 @@ class Question:
             self.within.append(kept)
 
     def constrained(self) -> set[str]:
-        """Return the fields on which a part states a constraint."""
+        """Return the fields on which the parts of the question state constraints."""
         return {part.piece.field for part in self.parts if part.piece is not None}
 
     def is_condition(self, name: str) -> bool:
@@ -230,10 +234,11 @@ class Question:
     def date(self) -> str | None:
         """Return the date field to order or group by, or None if the documents have no date.
 
-        It is the field of the first date in the question, else the first date field named, else the main date.
+        It is the field of the first date in the question ("in 2023"), else the first date field that the question names
+        ("submitted"), else the main date field of the documents.
 
         Raises:
-            Unclear: the question names none, and several fields may be the main date.
+            Unclear: the question names no date field, and several fields may be the main one.
         """
         if self.found.dates and (of_range := date_field(self.found.sentence, self.found.dates[0])):
             return of_range
@@ -271,7 +276,7 @@ def _is_negated(found: Found) -> bool:
 
 
 def _is_chosen(found: Found) -> bool:
-    """Return whether an "or" is accounted for: it joins values or dates, or at most one field is constrained."""
+    """Return whether an "or" is accounted for: it joins values or dates, or at most one field has a constraint."""
     fields = {piece.field for piece in found.pieces}
     dated = fields & set(found.sentence.vocabulary.of_role("date"))
     several = any(len(one.values) > 1 or one.also for one in found.constraints)
@@ -285,7 +290,8 @@ class Calculation:
     Attributes:
         aggregate: the calculation, as JSON of `retrievers.core.aggregates`.
         pieces: the constraints that select the records; the condition of a share is in `aggregate` instead.
-        sure: True if the words ask for the calculation; False if it is only likely, because all words are metadata.
+        sure: True if the words ask for the calculation; False if it is only likely, because the question
+            consists of names and values of fields.
         assumed: nouns taken for the documents only because of their position. They are no condition, so the documents
             of every sort are counted.
     """
@@ -302,14 +308,14 @@ def words_of_kind(question: Question, kind: str) -> tuple[str, ...]:
 
 
 def hindering_words(question: Question) -> tuple[str, ...]:
-    """Return the words that prevent a calculation ("why"), and phrases for a neighbour in a list ("listed after")."""
+    """Return the words and phrases that prevent any calculation: "why", or a neighbour in a list ("listed after")."""
     text = question.found.sentence.text.casefold()
     beside = (phrase for phrase in table("calculation")["beside"] if phrase in text)
     return (*words_of_kind(question, "hindering"), *beside)
 
 
 def pieces_of(question: Question) -> tuple[Piece, ...]:
-    """Return all constraints: those of `found`, and those on names of records and on ranks, which only parts have."""
+    """Return the constraints of `found`, then those that only `parts` have: on names of records and on ranks."""
     pieces = list(question.found.pieces)
     stated = {str(piece.filter) for piece in (*pieces, *question.found.lengths)}
     for part in question.parts:

@@ -34,8 +34,8 @@ _GENERAL = frozenset("one ones record records entry entries item items row rows"
 def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tuple[Part, ...]:
     """Return the parts with corrected kinds, for words whose kind depends on their neighbours.
 
-    Nouns where a record is expected become RECORD. A plural after the name of a numeric field becomes FILLER, as it
-    only names the unit. `parts` is changed in place.
+    Nouns where a record is expected become RECORD. A plural after the name of a numeric field becomes FILLER, because
+    the plural only names the unit. `parts` is changed in place.
     """
     before = ""
     for place, part in enumerate(parts):
@@ -77,7 +77,8 @@ def with_records(sentence: Sentence, parts: list[Part], columns: Columns) -> tup
 def _are_all(sentence: Sentence, parts: Sequence[Part], place: int, columns: Columns) -> bool:
     """Return whether the name of a field with a different value in each record stands for the records themselves.
 
-    It does in "average age of the [players]" and "the most [races]". Elsewhere the question may ask for the values.
+    It does in "average age of the [players]" and "the most [races]". Elsewhere the question may ask for the values of
+    the field.
     """
     part, last = parts[place], parts[place - 1]
     is_key = len(part.fields) == 1 and part.fields[0] in columns.keys and part.strength >= 5
@@ -91,7 +92,7 @@ def _are_all(sentence: Sentence, parts: Sequence[Part], place: int, columns: Col
 
 
 def _doers(sentence: Sentence, part: Part, columns: Columns) -> tuple[str, ...]:
-    """Return the fields of people whose name belongs to the verb after "who": `owner` for "who [owns] most"."""
+    """Return the fields of people named after the verb that follows "who": `owner` for "who [owns] most"; or ()."""
     verb = sentence.tokens[part.first].stem
     return tuple(
         name
@@ -166,7 +167,7 @@ def _is_record(sentence: Sentence, parts: Sequence[Part], place: int, before: st
 def _is_only_record(sentence: Sentence, parts: Sequence[Part], place: int) -> bool:
     """Return whether an unknown noun after an article or a value is the only noun that can stand for the records.
 
-    It is in "our [hotels]", "all [mail]", "public safety [ordinances]"; not in "tickets about our [printers]".
+    True for "our [hotels]", "all [mail]", "public safety [ordinances]"; False for "tickets about our [printers]".
     """
     token = sentence.tokens[parts[place].first]
     if not place or token.is_capital or not _is_led_as_record(sentence, parts, place):

@@ -39,10 +39,10 @@ class _Run:
 
 
 def named_rows(found: Found, columns: Columns, parts: Sequence[Part], known: Sequence[Piece] = ()) -> tuple[Piece, ...]:
-    """Return `known`, and constraints on text values that words without another meaning name.
+    """Return `known`, and a constraint for each text value that words of the question name, if they mean nothing else.
 
     Args:
-        known: constraints that name records already; another value of the same field becomes an alternative to these.
+        known: constraints that name records already; another value of the same field becomes an alternative to theirs.
     """
     others = frozenset(columns.measures) | {name for name, one in columns.vocabulary.units.items() if one.months}
     index = _index(_RowKey(columns.vocabulary.catalogue, others))
@@ -79,7 +79,8 @@ def _known(parts: Sequence[Part]) -> _Known:
 def _longest(found: Found, known: _Known, index: Mapping[tuple[str, ...], list[_Named]], place: int) -> _Run | None:
     """Return the longest run of tokens from `place` on that names a value, or None.
 
-    The run is a whole value of several words, or a value or part of one with a word that has no other reading.
+    The run is a whole value of several words; or it contains a word without another meaning, and is a value or a part
+    of a value.
     """
     tokens = found.sentence.tokens
     unknown, weak, taken = known
@@ -106,7 +107,7 @@ def _longest(found: Found, known: _Known, index: Mapping[tuple[str, ...], list[_
 
 
 def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
-    """Return the constraint that a run states; None if it may belong to several fields, is too vague or is negated."""
+    """Return the constraint that a run states; None if the run may mean several fields, is too vague or is negated."""
     beside = [part for part in parts if run.first - 2 <= part.first < run.first or run.last <= part.first <= run.last]
     cued = {name for part in beside for name in part.fields}
     fields = list(dict.fromkeys(field for field, _, _ in run.named))
@@ -132,7 +133,10 @@ def _constraint(found: Found, run: _Run, parts: Sequence[Part]) -> Piece | None:
 
 
 def together(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return the constraints, those on one field joined into alternatives, because no record has both values."""
+    """Return the constraints; those on the same field get one filter with all their values as alternatives.
+
+    No record has two values of a field. Each constraint keeps its own characters.
+    """
     joined: list[Piece] = []
     for piece in pieces:
         other = next((one for one in joined if one.field == piece.field), None)
@@ -149,7 +153,7 @@ def together(pieces: Sequence[Piece]) -> list[Piece]:
 
 @dataclass(frozen=True, slots=True)
 class _RowKey:
-    """A cache key: a catalogue, compared by identity, and its text fields to leave out: those of numbers or dates."""
+    """A cache key: a catalogue, compared by identity, and the text fields to leave out, which hold numbers or dates."""
 
     catalogue: FieldCatalogue
     others: frozenset[str]

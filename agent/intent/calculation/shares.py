@@ -1,4 +1,4 @@
-"""Shares: the percentage of records (the whole) that satisfies a further condition (the part)."""
+"""Shares: what percentage of some records (the whole) also satisfies a further condition (the part)."""
 
 from agent.intent.calculation.groups import read_group, read_ranked_group, read_several
 from agent.intent.calculation.question import Calculation, Question, pieces_of
@@ -17,7 +17,10 @@ _SAYING = frozenset(
 
 
 def read_share(question: Question) -> Calculation | None:
-    """Return the share that is asked for: "what share of the permits got denied"; None if it has no clear condition."""
+    """Return the share that is asked for: "what share of the permits got denied".
+
+    None if its condition or its group is missing or unclear.
+    """
     pieces = pieces_of(question)
     lengths = question.found.lengths
     if not pieces and not lengths and not question.absent:
@@ -84,10 +87,10 @@ def _rated(question: Question, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
 def _apart(
     question: Question, pieces: tuple[Piece, ...], rated: tuple[Piece, ...]
 ) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Return (constraints that define the part, constraints that select the whole).
+    """Return (constraints for the numerator of the share, constraints for all records that it is a share of).
 
     Args:
-        rated: the result of `_rated`; if not empty, it is the part.
+        rated: the constraints directly before the word "rate"; if there are any, they are the first item.
     """
     if rated:
         return rated, tuple(piece for piece in pieces if piece not in rated)
@@ -105,16 +108,18 @@ def _apart(
 
 
 def _inside_zh(question: Question, pieces: tuple[Piece, ...], end: int) -> tuple[Piece, ...]:
-    """Return the constraints on the whole of a Chinese share, those before 里 ("among"): [打包提案]里 Final 占多少."""
+    """Return the constraints on all records that a Chinese share is of; they precede 里 ("among").
+
+    [打包提案]里 Final 占多少 ("how many of the [packaging proposals] are final"). `end` is the position of 里.
+    """
     start = question.found.sentence.text.rfind("在", 0, end)
     return tuple(piece for piece in pieces if start <= piece.start < end)
 
 
 def _by_place(question: Question, pieces: tuple[Piece, ...]) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Return (constraints on the part, constraints on the whole), judged by their order.
+    """Return (constraints for the numerator of the share, constraints for all records), judged by their order.
 
-    In "the share of A that are B" the part is B. In "the share of A in 2025" it is A, because the date belongs to the
-    whole.
+    "the share of A that are B" -> (B, A). "the share of A in 2025" -> (A, 2025), because a date belongs to all records.
     """
     sentence, dates = question.found.sentence, question.columns.dates()
     share = question.parts[question.of_kind("share", "rate")[0]]

@@ -62,7 +62,7 @@ class RankOrder:
 
 
 def read_order(question: Question) -> RankOrder | None:
-    """Return the order that the superlative of the question states; None if there is none or two that differ."""
+    """Return the order that the superlative of the question states; None if none, or if two contradict."""
     places = question.of_kind(*ENDS)
     nth = question.of_kind(*NTH)
     top = question.of_kind("top")
@@ -149,13 +149,13 @@ def _size_at(question: Question, place: int) -> Json | None:
 
 
 def _describes(question: Question, place: int) -> bool:
-    """Return whether a part only describes the records: a constraint, or a date field ("40 [submitted] reports")."""
+    """Return whether a part only describes records: a constraint or a date field, as in "40 [submitted] reports"."""
     part = question.parts[place]
     return (part.kind == PIECE and not is_records(question, place)) or (part.kind == FIELD and is_dated(question, part))
 
 
 def is_records(question: Question, place: int | None) -> bool:
-    """Return whether a part stands for records: a noun for them, or a constraint on their kind ("permits")."""
+    """Return whether the part `place` stands for the records: a noun for them, or a value of their kind ("permits")."""
     if place is None:
         return False
     part = question.parts[place]
@@ -165,9 +165,13 @@ def is_records(question: Question, place: int | None) -> bool:
 
 
 def _classifies(question: Question, number: int | None, place: int) -> bool:
-    """Return whether a Chinese classifier after a number shows that it counts records.
+    """Return whether a Chinese classifier after a number shows that the number counts records.
 
-    In 文件[超过 10 份]的作者 ("authors of over 10 files"), the noun is before the number.
+    The noun for the records may be before the number: 文件[超过 10 份]的作者 ("authors of over 10 files").
+
+    Args:
+        number: index of the part that is the number; None returns False.
+        place: index of the part that states the bound (超过).
     """
     if number is None or number + 1 >= len(question.parts):
         return False
@@ -181,7 +185,7 @@ def _classifies(question: Question, number: int | None, place: int) -> bool:
 def read_target(question: Question, place: int) -> int | None:
     """Return the index of the part that the counting word `place` counts; None if there is none.
 
-    It follows the counting word or, mostly in Chinese, precedes it.
+    The counted part follows the counting word or, mostly in Chinese, precedes it.
     """
     over = (*LINKING, "distinct", "sum", PIECE, "most", "having", "more")
     behind = question.beside(place, 1, over=over)
@@ -204,7 +208,7 @@ def _is_named(question: Question, place: int) -> bool:
 
 
 def _record_before(question: Question, place: int) -> int | None:
-    """Return the index of the counted part before a counting word, in English directly before it; None if none."""
+    """Return the index of the counted part before the counting word `place` (in English directly before); or None."""
     before = question.beside(place, -1, over=(*LINKING, PIECE, "sum", "distinct", "which", "having"))
     english = question.found.sentence.tokens[question.parts[place].first].kind != "cjk"
     if before is None or before in question.used or (english and before != place - 1):
@@ -223,7 +227,8 @@ def is_dated(question: Question, part: Part) -> bool:
 def read_operand(question: Question) -> str | None:
     """Return the numeric field to calculate with, as an expression (see `Question.expressed`); None if there is none.
 
-    It is the one that the question names, if possible without a bound, else the one with the unit that it names.
+    It is the field that the question names, if possible one without a bound ("over 500"). If the question names none,
+    it is the field with the unit that is asked for.
 
     Raises:
         Unclear: several fields may be meant, or the field does not suit the calculation, see `_check_operand`.
@@ -273,14 +278,17 @@ _DOING = frozenset("do does did".split())
 
 
 def _ends(question: Question, place: int) -> bool:
-    """Return whether no word that may be a verb follows the part `place`."""
+    """Return whether the part `place` is followed by no word that may be a verb."""
     return all(part.kind not in (FIELD, UNKNOWN, RECORD) for part in question.parts[place + 1 :])
 
 
 def _take_compound(question: Question, name: str, place: int) -> None:
-    """Mark unknown words before a numeric field's name as used, because they belong to its name: "[asking] price".
+    """Mark unknown words before a numeric field's name as used, because they belong to that name: "[asking] price".
 
     Stop at a word that may restrict the documents: a capitalised one, a number, or one that only some texts contain.
+
+    Args:
+        place: index of the part that names the field.
     """
     tokens, frequencies = question.found.sentence.tokens, question.found.sentence.frequencies
     first = question.parts[place].first

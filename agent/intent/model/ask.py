@@ -46,11 +46,11 @@ async def ask(
     Args:
         history: the turns before the question, oldest first; system turns are not shown.
         now: in the time zone of the asker.
-        cards: the sources it may choose from.
+        cards: the sources that the model may choose from.
         deadline: end of the call, on the clock of `time.monotonic`.
-        collection: name of the collection searched, None for all.
+        collection: name of the collection searched, None for all; used only in the key of the call in a recording.
         languages: ISO 639-1 codes of the documents' languages, the most frequent first.
-        collections: descriptions of the collections it may choose from, by name.
+        collections: descriptions of the collections that the model may choose from, by name.
         templates: the tenant's templates; None for the packaged ones.
     Raises:
         ModelFailed: no usable reply in time.
@@ -83,7 +83,7 @@ async def ask(
 def key_of(
     question: str, history: Sequence[Message | Mapping[str, Any]], now: date, collection: str | None
 ) -> dict[str, Any]:
-    """Return the key of the call in a recording. It has the date, because the meaning of "last week" depends on it."""
+    """Return the key of the call in a recording of replies, with the date because "last week" depends on it."""
     turns = [turn if isinstance(turn, Mapping) else turn.model_dump() for turn in history]
     said = [{"role": turn["role"], "content": turn["content"]} for turn in turns if turn["role"] != "system"]
     today = now.date() if isinstance(now, datetime) else now
@@ -96,10 +96,10 @@ def day(now: date) -> str:
 
 
 def fields_text(catalogue: FieldCatalogue, budget_tokens: int = FIELDS_BUDGET_TOKENS) -> str:
-    """Return one line for each field, with as many of its most frequent values as fit.
+    """Return one line for each field, with as many of its most frequent values as fit into the budget.
 
-    Values are JSON strings, so a value cannot start a line of its own. The budget is shared fairly: what a field with
-    few values does not use is left to the others.
+    Values are JSON strings, so a value cannot start a line of its own. The budget is shared fairly: the tokens that a
+    field with few values does not use are left to the other fields.
     """
     known = sorted(catalogue.fields.values(), key=lambda one: (-one.documents, one.field.name))[:_MOST_FIELDS]
     heads = {one.field.name: _head(one) for one in known}
@@ -114,7 +114,7 @@ def fields_text(catalogue: FieldCatalogue, budget_tokens: int = FIELDS_BUDGET_TO
 
 
 def _described(card: Card) -> str:
-    """Return the description of a source, and for a source of the settings also its examples and its price."""
+    """Return the description of a source; if the settings define the source, also its examples and its price."""
     if not card.named:
         return card.good_for
     asked = f"; for example {', '.join(map(_quoted, card.examples[:_MOST_EXAMPLES]))}" if card.examples else ""

@@ -1,7 +1,7 @@
 """Match a model's filter to the fields and values of the catalogue, and turn its calculation into an aggregate.
 
-A key must be a field. If a field has few values, a value must be one of them: as written, by an alias, in another
-spelling, or misspelt beyond doubt. What cannot be matched is left out and reported with the valid candidates.
+A filter's key must be a field. If a field has few values, the filter's value must be one of them: as written, by an
+alias, in another spelling, or misspelt beyond doubt. Other conditions are left out and reported with valid candidates.
 """
 
 import re
@@ -46,7 +46,7 @@ def ground(
     Args:
         fields: the fields that a filter may use, by name.
     Returns:
-        The filter, None if nothing is left of it; and reports of what was left out, with the valid candidates.
+        (filter or None if nothing is left of it, reports of its parts that were left out, with the valid candidates).
     """
     rejected: list[Rejected] = []
     parts: list[Json] = []
@@ -65,7 +65,10 @@ def ground(
 def _node(
     node: Mapping[str, Any], vocabulary: Vocabulary, fields: Mapping[str, Field], rejected: list[Rejected]
 ) -> Json | None:
-    """Return a part of the filter with the catalogue's fields and values; None if left out. Fills `rejected`."""
+    """Return a node of the filter with the catalogue's fields and values, None if all of it is left out.
+
+    What is left out is added to `rejected`.
+    """
     kind = node["type"]
     if kind in ("and", "or"):
         inner = [made for one in node["filters"] if (made := _node(one, vocabulary, fields, rejected)) is not None]
@@ -80,7 +83,7 @@ def _node(
 
 
 def _leaf(node: Json, vocabulary: Vocabulary, fields: Mapping[str, Field], rejected: list[Rejected]) -> Json | None:
-    """Return a condition with the catalogue's field and values; None if left out, with a report in `rejected`."""
+    """Return a condition with the catalogue's field and values; None if it is left out and added to `rejected`."""
     key = _field(str(node["key"]), fields)
     if key is None:
         what, valid = f"filter on {node['key']}"[:200], tuple(sorted(fields))[:40]
@@ -123,7 +126,7 @@ def _field(name: str, fields: Mapping[str, Field]) -> str | None:
 
 
 def _value(given: str, values: FieldValues) -> str | None:
-    """Return the value that is meant, None if unknown. If the catalogue lists not all values, any value is accepted."""
+    """Return the value that `given` means, None if unknown. If the catalogue lists only some values, all are valid."""
     if given in values.values:
         return given
     if given in values.aliases:
@@ -145,7 +148,7 @@ def _value(given: str, values: FieldValues) -> str | None:
 
 
 def candidates(given: str, values: FieldValues) -> tuple[str, ...]:
-    """Return the values nearest to a text; the most frequent ones if none is near."""
+    """Return at most eight values: those spelt most like `given`, or the most frequent ones if none is like it."""
     near = process.extract(given, list(values.values), scorer=fuzz.WRatio, score_cutoff=60, limit=_MOST_CANDIDATES)
     common = sorted(values.values, key=lambda value: (-values.values[value], value))
     return tuple(match[0] for match in near) or tuple(common[:_MOST_CANDIDATES])
@@ -161,7 +164,7 @@ def _number(text: str) -> float | int | str:
 def _time(
     time: Time, vocabulary: Vocabulary, calendar: Calendar, now: datetime, rejected: list[Rejected]
 ) -> tuple[str, Json] | None:
-    """Return the date field and the filter of the days that the words name, or None.
+    """Return (date field, filter of the days that the words of `time` name), or None if there is no such filter.
 
     The model's own dates are used only if the words name no days. A report is added to `rejected` if there is no date
     field, or if the days are not whole units of a field of months, quarters or years.
@@ -197,11 +200,11 @@ def _is_range_of(part: Mapping[str, Any], name: str) -> bool:
 def to_aggregate(
     aggregate: Mapping[str, Any], *, question: str = "", filter: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the model's aggregate in the form of `retrievers.core.aggregates`; `parse_aggregate` checks it.
+    """Return the JSON that `retrievers.core.aggregates.parse_aggregate` checks and reads, from the model's aggregate.
 
     Args:
-        aggregate: of a `ModelReading`: `field` is counted, shown, compared or added up.
-        question: self-contained; "which" asks for the documents at an extreme, "when" for the value there.
+        aggregate: that of a `ModelReading`: its `field` is counted, shown, compared or added up.
+        question: self-contained; "which" asks for the documents with an extreme value, "when" for the value itself.
         filter: the filter that `ground` returned; if it lists groups, only these are calculated.
     """
     op, field, group_by = aggregate["op"], aggregate.get("field"), aggregate.get("group_by")

@@ -1,4 +1,4 @@
-"""Read a model's reply part by part, so that an invalid part does not invalidate the others.
+"""Read a model's reply key by key, so that an invalid part does not invalidate the others.
 
     {"kind": "retrieve|aggregate|none", "question": "...", "language": "en", "searches": ["..."],
      "filter": FILTER|null, "time": {"key", "phrase", "from", "to"}|null, "sources": ["..."], "collections": ["..."],
@@ -38,16 +38,17 @@ _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ][\d:.,+\-Z]+)?", re.ASCII)
 
 
 class ReplyProblem(NamedTuple):
-    """A part that was left out, with the reason. `what` is its path in the reply ("filter.filters.2")."""
+    """A part of the reply that was left out, with the reason. `what` is the part's path: "filter.filters.2"."""
 
     what: str
     reason: str
 
 
 class Time(NamedTuple):
-    """A date restriction in the question's words, which `agent.intent.time` resolves.
+    """A date restriction: `phrase` has the question's words, which `agent.intent.time` resolves to days.
 
-    `start` and `end` are the model's own reading as half-open ISO dates, used only if the words name no days.
+    `key` is the date field or None. `start` (included) and `end` (excluded) are the model's own ISO dates, used only if
+    the words name no days.
     """
 
     key: str | None
@@ -61,10 +62,11 @@ class ModelReading:
     """The model's reading of a question. Unusable parts have their defaults and are listed in `problems`.
 
     Attributes:
-        question: self-contained; None if the model gave none.
-        searches: at most three, cleaned, all different.
+        question: the question made self-contained; None if the model gave none.
+        searches: at most three texts to search for, all different.
+        time: a date restriction, None if there is none.
         filter: an expression of the filter grammar of limited size; its fields and values are not checked yet.
-        aggregate: as the model wrote it, see `agent.intent.model.ground`.
+        aggregate: the calculation, with the keys of the model's reply; `ground.to_aggregate` translates it.
         confidence: 0 to 1; 0.5 if the model gave none.
     """
 
@@ -81,7 +83,7 @@ class ModelReading:
     problems: tuple[ReplyProblem, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the reading in the form of a reply."""
+        """Return the reading as a JSON object with the keys of a model's reply."""
         time = self.time
         return {
             "kind": self.kind,
@@ -99,12 +101,12 @@ class ModelReading:
 
 
 def read_reply(given: object) -> ModelReading:
-    """Return the usable parts of a reply.
+    """Return the reading in a model's reply; parts that cannot be used are listed in its `problems`.
 
     Args:
         given: the reply's text, or its decoded JSON.
     Raises:
-        BadReply: there is no JSON object in it.
+        BadReply: there is no JSON object in the reply.
     """
     data = json_in(given, finite=False) if isinstance(given, str) else given
     if not isinstance(data, Mapping):
@@ -140,7 +142,7 @@ def read_reply(given: object) -> ModelReading:
 
 
 class _Bad(Exception):
-    """A part that cannot be used."""
+    """Raised for a part of the reply that cannot be used; `where` is the path of that part, None for its key."""
 
     def __init__(self, reason: str, where: str | None = None) -> None:
         self.reason, self.where = reason, where
@@ -267,7 +269,7 @@ def _filter(value: object, problems: list[ReplyProblem]) -> dict[str, Any] | Non
 
 
 def _check_size(value: object) -> None:
-    """Check depth and size without recursion, because a reply may be nested as deep as JSON allows."""
+    """Raise `_Bad` for a filter too deep or too large; without recursion, because a reply may be nested very deeply."""
     nodes = 0
     open_nodes = [(value, 1)]
     while open_nodes:

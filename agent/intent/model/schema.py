@@ -1,4 +1,4 @@
-"""The form in which a model is asked for its reading of a question. `agent.intent.model.reply` reads the reply."""
+"""The JSON form in which a model is asked for its reading of a question; `agent.intent.model.reply` reads the reply."""
 
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ PARTS = (
 
 
 class Form(RootModel[dict[str, Any]]):
-    """The requested reply. A reply with any one known part passes: `read_reply` checks the parts."""
+    """The reply requested of the model. A reply with at least one known key passes; `read_reply` checks the rest."""
 
     tolerant: ClassVar[bool] = True
 
@@ -29,7 +29,7 @@ class Form(RootModel[dict[str, Any]]):
 
     @classmethod
     def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
-        """Return the schema shown to the model, which is stricter than what is accepted."""
+        """Return the JSON schema shown to the model, which is stricter than what `read_reply` accepts."""
         return _SCHEMA
 
 

@@ -39,7 +39,7 @@ async def write(
     Args:
         columns: the view's columns, name to type.
         deadline: end of the call, on the clock of `time.monotonic`.
-        collection: part of the call's key in a recording.
+        collection: name of the collection, used only in the key of the call in a recording of replies.
         catalogue: shows the model how values are spelled.
         templates: the tenant's templates; None for the packaged ones.
     Returns:
@@ -59,10 +59,10 @@ async def write(
 
 
 def statement_in(reply: str) -> str:
-    """Return the statement in a model's reply.
+    """Return the SELECT in a model's reply, without a code fence, remarks around it and a final semicolon.
 
     Raises:
-        ModelFailed: there is none, or it is longer than 8,000 characters.
+        ModelFailed: there is no SELECT, or it is longer than 8,000 characters.
     """
     text = without_thoughts(reply)
     fenced = _FENCE.search(text)

@@ -55,10 +55,9 @@ def rules_of(table: Sequence[tuple[str, str, Make] | tuple[str, str, Make, int]]
 def parse(
     tokens: Sequence[DateToken], first: int, last: int, rules: dict[str, list[Rule]], calendar: Calendar, most: int
 ) -> tuple[Chart, int]:
-    """Return all items of the tokens [first, last), and the number of items that were processed.
+    """Return (chart of all items of the tokens [first, last), number of items that were processed).
 
-    The items are given by the token that they begin with, counted from `first`. They may be incomplete if `most` items,
-    the limit, were processed.
+    Index 0 of the chart is the token `first`. The chart may be incomplete if the number reaches the limit `most`.
     """
     chart: Chart = [{} for _ in range(last - first + 1)]
     looked_at = 0
@@ -80,7 +79,7 @@ def parse(
 
 
 def _is_new(item: Item, known: dict[str, list[Item]]) -> bool:
-    """Add an item to the known items if it is a new or cheaper reading; return whether it was added."""
+    """Add an item to `known`, by its category, if it is a new or cheaper reading; return whether it was added."""
     items = known.setdefault(item.category, [])
     same = [one for one in items if one.end == item.end]
     if any(one.value == item.value and one.cost <= item.cost for one in same):
@@ -94,10 +93,11 @@ def _is_new(item: Item, known: dict[str, list[Item]]) -> bool:
 def _tails(
     parts: tuple[str, ...], index: int, place: int, chart: Chart, first: int
 ) -> Iterator[tuple[tuple[Any, ...], int, int]]:
-    """Yield (values, cost, end) for every reading of parts[index:] that begins at a token.
+    """Yield (values of the parts, their total cost, index after their last token) for every reading of parts[index:].
 
     Args:
-        place: index of that token.
+        parts: the categories of a rule.
+        place: index of the token at which the readings begin.
         first: index of the token that the chart begins with.
     """
     if index == len(parts):

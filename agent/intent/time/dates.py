@@ -1,7 +1,7 @@
 """Read the dates in an English or Chinese question as half-open ranges of days.
 
-Consecutive date words (a run) are parsed together. A reading that leaves date words over beside it is not used; its
-words are returned as unread instead, because half a date would be a wrong condition.
+Consecutive date words (a run) are parsed together. If a phrase can be read only without some date words beside it, all
+these words are returned as unread, because half a date would be a wrong condition.
 """
 
 import re
@@ -60,14 +60,14 @@ class Dates(NamedTuple):
 
 
 class _Stated(NamedTuple):
-    """A date phrase in a run; a weak one is a date only if another date is listed beside it."""
+    """A date phrase in a run; a weak phrase is a date only if another date is listed beside it: [2019] or 2021."""
 
     item: Item
     is_weak: bool = False
 
 
 def find_date(text: str, calendar: Calendar) -> Period | None:
-    """Return the only range that a phrase states; None if it states none or several, or has unread date words."""
+    """Return the only range that a text states; None if the text states none or several, or has unread date words."""
     dates = read_dates(text, calendar)
     return dates.ranges[0].period if len(dates.ranges) == 1 and not dates.unread else None
 
@@ -115,7 +115,7 @@ def _is_inner(tokens: Sequence[DateToken], place: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Reading(Run):
-    """A run whose date ranges are read."""
+    """A run of date words, and the methods that read its date ranges."""
 
     calendar: Calendar
 
@@ -154,7 +154,7 @@ class _Reading(Run):
         return self._said_once(ranges), unread
 
     def _is_anaphoric(self, item: Item) -> bool:
-        """Return whether a date is counted from an earlier one: "May 2020 and the following month"."""
+        """Return whether a date is counted from an earlier date: "May 2020 and [the following month]"."""
         first = item.start + self.has(item.start, "link", "between")
         return self.has(first + self.has(first, "skipped"), "anaphoric")
 
@@ -226,7 +226,7 @@ class _Reading(Run):
     def _is_plausible(self, item: Item) -> bool:
         """Return whether an item that is only a month or a day of a month is really a date; other items always are.
 
-        No dates: "before may is decided", "of June Carter".
+        No dates: "[before may] is decided", "[of June] Carter".
         """
         last, size = item.end - 1, item.end - item.start
         following = self._following(item)
@@ -240,7 +240,7 @@ class _Reading(Run):
         return not (is_verb and following[:1].isalpha() and not self.has(last, "O"))
 
     def _describes(self, item: Item) -> bool:
-        """Return whether a month without a preposition is a date: "April failures", "june, cats", "storage, Feb"."""
+        """Return whether a month without a preposition is a date: "[April] failures", "[june], cats", "a, [Feb]"."""
         token = self.tokens[item.start]
         before = self.text[: token.start].rstrip()[-1:]
         opens = not before
@@ -301,7 +301,7 @@ class _Reading(Run):
         return False
 
     def _with_year(self, stated: Sequence[_Stated], place: int) -> int | None:
-        """Return the year that a listed phrase takes from another one: 2023 for [Q1] and Q2 of 2023; or None."""
+        """Return the year that a listed phrase takes from another phrase: 2023 for [Q1] and Q2 of 2023; or None."""
         for step in (1, -1):
             other = place
             while 0 <= other + step < len(stated):
@@ -356,5 +356,5 @@ class _Reading(Run):
 
     @staticmethod
     def _said_once(ranges: Sequence[DateRange]) -> list[DateRange]:
-        """Return the ranges without those that repeat the one before: "today, 20 November"."""
+        """Return the ranges without those that repeat the range before: "today, [20 November]"."""
         return [one for place, one in enumerate(ranges) if not place or one.period != ranges[place - 1].period]

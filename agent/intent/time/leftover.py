@@ -1,4 +1,4 @@
-"""Find the date words beside a reading that it does not cover. They make the reading unusable."""
+"""Find date words beside a date phrase that its reading does not cover. Such words make the reading unusable."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from agent.intent.time.lexer import DateToken, Item, load_words
 LIGHT = frozenset(["skipped", "of", "to"])
 _STRONG = ("YEAR", "DUR", "R", "P", "X", "WDAY", "PT", "OTHERUNIT", "SOMEDUR", "DECADE")
 _OPENING = ("zhbefore", "zhafter", "zhsince", "zhupto", "onwards", "andbefore", "ago", "after_next", "before_last")
-"""Words after a period that open one end of it or move it."""
+"""Words after a period that open one end of the period or move it: "onwards", "ago"."""
 _NARROWING = ("PART", "EDGE", "later", "earlier", "rest", "ROLL")
-"""Words before a period that select a part of it, or extend it."""
+"""Words before a period that select a part of the period, or extend it: "early", "rest", "the past"."""
 _COMPARED = ("over", "under")
 """Words before a Chinese period that belong to a duration: 超过[2019年] ("over 2019")."""
 _LEADING = (*_NARROWING, *_COMPARED)
@@ -22,7 +22,7 @@ _MOST_WORDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The tokens [first, last) of a run of date words, with all readings in `chart`."""
+    """The tokens [first, last) of a text that are a run of date words, with all readings of the run in `chart`."""
 
     text: str
     tokens: Sequence[DateToken]
@@ -40,10 +40,10 @@ class Run:
         return self.first <= place < self.last and any(one.category in categories for one in self.tokens[place].items)
 
     def is_partial(self, item: Item, stated: Mapping[int, int]) -> bool:
-        """Return whether date words beside an item, which it does not cover, may change its meaning.
+        """Return whether date words beside an item, but not covered by it, may change the meaning of the item.
 
         Args:
-            stated: the end of each date phrase that is read, by its first token.
+            stated: for each date phrase of the run, the index after its last token, by the index of its first token.
         """
         return (
             self._is_moved(item)
@@ -73,7 +73,7 @@ class Run:
         return self.has(end - 1, "O", "OONES") or self.has(end - 2, "O")
 
     def _is_of_event(self, item: Item) -> bool:
-        """Return whether an item follows an event from which time is counted: "the month of the merger in 2019"."""
+        """Return whether an item follows an event from which time is counted: "the month of the merger [in 2019]"."""
         place = item.start
         token, before = self.tokens[place], self.tokens[max(place - 1, 0)]
         if token.text in ("前", "后"):
@@ -93,7 +93,7 @@ class Run:
         return place >= 0 and any(one.category in categories for one in self.tokens[place].items)
 
     def _is_left_after(self, item: Item) -> bool:
-        """Return whether an uncovered number or date follows an item: "on Friday the 15", not "in 2019 the 3 best"."""
+        """Return whether an uncovered number or date follows: "on Friday [the 15]", not "in 2019 the 3 best"."""
         place = item.end
         may_be_day = True
         for _ in range(3):
@@ -108,7 +108,7 @@ class Run:
         return False
 
     def _is_left_of_list(self, item: Item, stated: Mapping[int, int]) -> bool:
-        """Return whether an unread date is listed after an item: "on Monday or the weekend", "on 3 May and the 4th"."""
+        """Return whether an unread date is listed after an item: "Monday or [the weekend]", "3 May and [the 4th]"."""
         place = item.end
         if not self.has(place, "and", "or", "comma"):
             return False
@@ -125,12 +125,12 @@ class Run:
         return not is_comma and (self._is_any_strong(place) or self.has(place, "UNIT", "UNITS", "OTHERUNIT"))
 
     def _is_day_alone(self, start: int, end: int) -> bool:
-        """Return whether the tokens [start, end) are a day of a month that they do not name: "the 4th"."""
+        """Return whether the tokens [start, end) are a day without the name of its month: "the 4th"."""
         first = start + self.has(start, "skipped", "on")
         return any(one.end == end for one in self.items(first + self.has(first, "skipped"), "O"))
 
     def _is_left_before(self, item: Item, stated: Mapping[int, int]) -> bool:
-        """Return whether uncovered date words before an item belong to it: "Mon, Wed and [Fri last week]"."""
+        """Return whether uncovered date words before an item belong to it: "[Mon, Wed and] Fri last week"."""
         end = item.start
         listed = end - 1 if self.has(end - 1, "and", "or", "comma") else end
         if listed < end and self._is_rest_of_list(listed, stated):
@@ -156,13 +156,13 @@ class Run:
         )
 
     def _is_rest_of_list(self, end: int, stated: Mapping[int, int]) -> bool:
-        """Return whether a list before the token `end` ends with an unread date, or with a day of an unnamed month."""
+        """Return whether a list that ends before the token `end` ends with an unread date, or a day without a month."""
         if end in stated.values():
             return any(last == end and self._is_day_alone(start, last) for start, last in stated.items())
         return self.has(end - 1, "WDAY") or self._ends_with_ordinal(end)
 
     def _wanted_before(self, item: Item) -> tuple[str, ...]:
-        """Return the categories of words that belong to an item if it follows them; fewer if it has a preposition."""
+        """Return the categories of words that belong to an item directly after them; fewer if it has a preposition."""
         if self.has(item.start, "REL"):
             return ("N", "O", "YEAR", "DUR", "P", "WDAY", "UNIT", "UNITS")
         if self.tokens[item.start].text == "of":

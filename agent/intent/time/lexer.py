@@ -161,7 +161,7 @@ def read_words(text: str) -> list[DateToken]:
 
 
 def is_exchangeable(phrase: str, text: str) -> bool:
-    """Return whether day and month of a phrase can be exchanged (3/4/2024) and no date of the text settles it."""
+    """Return whether a phrase can be day/month or month/day (3/4/2024), and no other date of the text shows which."""
     pairs = [(int(one["a"]), int(one["b"])) for one in _PAIR.finditer(text)]
     is_told = any(_MONTHS < max(pair) <= _LONGEST_MONTH for pair in pairs)
     return not is_told and any(one["a"] != one["b"] for one in _PAIR.finditer(phrase))
@@ -214,12 +214,13 @@ class _Order:
         return cls(words.months, first, without, marks)
 
     def read(self, parts: list[str], mark: str, place: int) -> list[Item]:
-        """Return the reading of a date in digits and marks, [] if it is no date.
+        """Return the only reading of a date in digits and marks, in a list; [] if the parts are no date.
 
         Its value is (year, month, day) for "DATE"; (year, month) for "YM", and for "YM1" with a month of one digit
         (2019-7); (month, day) for "MDN", and for "MD" with a month's name; the first year for "SPLITYEAR" (2025/26).
 
         Args:
+            parts: the numbers and names of months between the marks.
             place: index of the token.
         """
         if not all(part.isdecimal() or part in self.months for part in parts):
@@ -277,7 +278,7 @@ def _month_and_day(numbers: list[int], first: str) -> tuple[int, int] | None:
 
 
 def _numbers(text: str, tokens: list[DateToken], place: int) -> Iterator[Item]:
-    """Yield the readings of digits or Chinese numerals at a token as a number, a year, an ordinal or a date."""
+    """Yield the readings of the digits or Chinese numerals at the token `place`: number, year, ordinal or date."""
     token = tokens[place]
     numeral = _NUMERAL.match(text, token.start)
     if numeral:
@@ -299,7 +300,7 @@ def _numbers(text: str, tokens: list[DateToken], place: int) -> Iterator[Item]:
 
 
 def _may_be_year(tokens: list[DateToken], place: int, number: int) -> bool:
-    """Return whether a number may be a year: 1900 to 2099, or after a word that leads to one ("April 1733")."""
+    """Return whether the number of the token `place` may be a year: 1900 to 2099, or after a word such as "April"."""
     if 1900 <= number < 2100:
         return True
     before = tokens[place - 1] if place else None

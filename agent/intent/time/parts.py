@@ -43,12 +43,15 @@ def relative(calendar: Calendar, steps: int, unit: Unit) -> Period | None:
 
 
 def day_beside(calendar: Calendar, steps: int) -> Period | None:
-    """Return the day after or before today for "the next day" and "the last day"; else None."""
+    """Return tomorrow for "the next day" and yesterday for "the last day"; None for other `steps`."""
     return day_from_now(calendar, steps) if abs(steps) == 1 else None
 
 
 def relative_part(calendar: Calendar, steps: int, part: Yearly) -> Period | None:
-    """Return "last December" (the latest that is over), "this summer" (this year's) or "next May"; None if further."""
+    """Return "last December" (the latest that is over), "this summer" (this year's) or "next May".
+
+    None for more than one step.
+    """
     if steps == 0:
         return part.at(calendar.today.year)
     if steps == 1:
@@ -70,14 +73,14 @@ def coming_weekday(calendar: Calendar, steps: int, weekday: int) -> Period:
 
 
 def weekday_of(calendar: Calendar, weekday: int, week: Period) -> Period | None:
-    """Return "Tuesday of next week"; for a single day instead of a week, that day if it is a Tuesday; else None."""
+    """Return "Tuesday of next week". If `week` is a single day, return it if it is a Tuesday; else None."""
     if week.is_bounded and week.days == 1:
         return week if week.begin.weekday() == weekday else None
     return periods.nth_weekday(week, weekday, 1) if week.is_bounded and week.days == 7 else None
 
 
 def yearly_weekday(calendar: Calendar, weekday: int, day: Yearly) -> Period | None:
-    """Return "Friday, 6 July" of this year, the last or the next, the first with a Friday on that day; else None."""
+    """Return "Friday, 6 July": the day in this year, last year or next year, whichever first is a Friday; else None."""
     if not day.is_day:
         return None
     for number in (calendar.today.year, calendar.today.year - 1, calendar.today.year + 1):
@@ -121,7 +124,7 @@ def week_number(calendar: Calendar, number: int, whole: Period | int | None = No
 
 
 def beyond(calendar: Calendar, number: int, most: int) -> bool | None:
-    """Return True if most < number < 3 * most, as for "Q5" and month 13; else None."""
+    """Return True if there is no such number, most < number < 3 * most: "Q5" (`most` is 4), month 13; else None."""
     return True if most < number < 3 * most else None
 
 
@@ -232,7 +235,7 @@ def part_of(calendar: Calendar, part: str, whole: Period) -> Period | None:
 
 
 def _third(whole: Period, part: str) -> Period:
-    """Return a part of a period as `periods.third`; its `coming` is the same part of the period's `coming`."""
+    """Return a part of a period as `periods.third`; if the period has a `coming`, also the same part of that."""
     return replace(periods.third(whole, part), coming=_third(whole.coming, part) if whole.coming is not None else None)
 
 
@@ -288,7 +291,10 @@ def century(calendar: Calendar, number: int) -> Period | None:
 
 
 def weekend_at(calendar: Calendar, day: Period) -> Period | None:
-    """Return the weekend nearest to a day, with the day and the days between; None if longer than 4 days."""
+    """Return the weekend nearest to a day, with the day and the days between.
+
+    None if that is longer than 4 days, or if `day` is longer than one.
+    """
     if day.days != 1:
         return None
     saturday = day.begin + timedelta(days=(5 - day.begin.weekday() + 2) % 7 - 2)

@@ -36,7 +36,7 @@ _YEARS_AROUND = 9
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """The asker's meaning of "today", a week and a fiscal year.
+    """What "today", "week" and "fiscal year" mean to the person who asks.
 
     Attributes:
         today: the current day in the asker's time zone.
@@ -74,13 +74,13 @@ class Period:
 
     @property
     def begin(self) -> date:
-        """The first day; the period must have one."""
+        """The first day; the period must not be open at its start."""
         assert self.low is not None
         return self.low
 
     @property
     def end(self) -> date:
-        """The day after the last; the period must have one."""
+        """The day after the last day; the period must not be open at its end."""
         assert self.high is not None
         return self.high
 
@@ -171,12 +171,12 @@ def containing(day: date, unit: Unit, calendar: Calendar) -> Period:
 
 
 def relative(calendar: Calendar, unit: Unit, steps: int) -> Period:
-    """Return the calendar period some steps from the present one: -1 for the last month, 0 for this, 1 for the next."""
+    """Return the calendar period `steps` units from the present one: -1 for the last, 0 for this, 1 for the next."""
     return containing(shift(containing(calendar.today, unit, calendar).begin, unit, steps), unit, calendar)
 
 
 def whole_units(calendar: Calendar, unit: Unit, steps: int) -> Period:
-    """Return complete calendar units: the two before the present one for -2 steps, the two after it for 2."""
+    """Return a period of complete calendar units: for -2 steps the two before the present unit, for 2 the next two."""
     present = containing(calendar.today, unit, calendar)
     if steps < 0:
         return Period(shift(present.begin, unit, steps), present.low)

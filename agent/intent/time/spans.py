@@ -97,12 +97,12 @@ def counted(calendar: Calendar, duration: Duration, day: Period, sign: int) -> t
 
 
 def weekday_away(calendar: Calendar, away: tuple[Period, Duration], weekday: int) -> Period:
-    """Return the weekday at a distance: "Monday two weeks from now" is in the week two weeks from now.
+    """Return a weekday at a distance: "Monday two weeks from now" is the Monday of the week two weeks from now.
 
-    With other units it is the first such day from then on: "two months from today on Tuesday".
+    With other units, "Tuesday two months from today" is the first Tuesday from that day on.
 
     Args:
-        away: the day at that distance, and the distance.
+        away: (day at the distance, distance).
     """
     day, duration = away
     in_week = all(unit in ("week", "fortnight") for _, unit in duration)
@@ -119,7 +119,7 @@ def weekday_beside(calendar: Calendar, weekday: int, day: Period, sign: int) -> 
 
 
 def neighbour(calendar: Calendar, day: Period, steps: int) -> Period:
-    """Return the day some days later than another: "the day after Christmas" for 1 step."""
+    """Return the day `steps` days after `day`: "the day after Christmas" for 1."""
     return periods.one_day(day.begin + timedelta(days=steps))
 
 
@@ -142,7 +142,10 @@ def run_beside_period(calendar: Calendar, duration: Duration, whole: Period | in
 
 
 def unit_beside(calendar: Calendar, unit: Unit, whole: Period | int, sign: int) -> Period | None:
-    """Return the period of "the year after 2016"; None beside a single day: such a week may begin then or on Monday."""
+    """Return the period of "the year after 2016"; None beside a single day.
+
+    "the week after Easter" may begin on the next day or on Monday.
+    """
     return run_beside_period(calendar, ((1, unit),), whole, sign) if unit != "day" else None
 
 
@@ -156,14 +159,14 @@ def starting(calendar: Calendar, duration: Duration, day: Period) -> Period:
 
 
 def one_day(calendar: Calendar, value: Period | Yearly) -> Period | None:
-    """Return a day to count from: the nearest occurrence of a part of the year; None for a longer period."""
+    """Return a single day to count from; of a part of the year, the nearest occurrence. None for a longer period."""
     if isinstance(value, Yearly):
         return periods.nearest(value, calendar)
     return value if value.is_bounded and value.days == 1 else None
 
 
 def latest_day(calendar: Calendar, value: Period | Yearly) -> Period | None:
-    """Return a day to count from: the latest occurrence of a part of the year; None for a longer period."""
+    """Return a single day to count from; of a part of the year, the latest occurrence. None for a longer period."""
     return periods.latest(value, calendar) if isinstance(value, Yearly) else one_day(calendar, value)
 
 
@@ -177,7 +180,7 @@ def span(calendar: Calendar, first: Period, last: Period) -> Period | None:
 
 
 def to_part(calendar: Calendar, first: Period | int, last: Yearly) -> Period | None:
-    """Return the period of "from March 2024 to May": the first May that ends later; None if there is none."""
+    """Return the period of "from March 2024 to May", to the first May that ends later; None if there is none."""
     low = as_period(calendar, first)
     for number in (low.begin.year, low.begin.year + 1) if low.is_bounded else ():
         if last.at(number).end > low.end:

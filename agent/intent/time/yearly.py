@@ -164,7 +164,7 @@ def winter(calendar: Calendar, season: Yearly, first: Period | int, last: Period
 
 
 def over_new_year(calendar: Calendar, part: Yearly, first: int) -> Period | None:
-    """Return "winter 2018/19", the occurrence that begins in the year `first` and ends in the next; or None."""
+    """Return "winter 2018/19", the occurrence that begins in the year `first` and ends in the year after; else None."""
     found = (part.at(year) for year in (first, first + 1))
     return next((one for one in found if (one.begin.year, one.end.year) == (first, first + 1)), None)
 
@@ -179,12 +179,18 @@ def in_marked_year(calendar: Calendar, part: Yearly, number: int) -> Period:
 
 
 def part_of_year(calendar: Calendar, number: int, count: int) -> Yearly | None:
-    """Return the month, quarter or half (`count` 1, 3 or 6 months) of every year with a number, from 1; or None."""
+    """Return the nth month, quarter or half (`count` 1, 3 or 6 months) of every year, counted from 1.
+
+    None if a year has no such part.
+    """
     return months(count * (number - 1), count) if 1 <= number <= _MONTHS // count else None
 
 
 def each_of(calendar: Calendar, numbers: tuple[int, ...], whole: Period | int, count: int) -> tuple[Period, ...] | None:
-    """Return the months, quarters or halves (`count` 1, 3 or 6 months) of a year with these numbers, or None."""
+    """Return the months, quarters or halves (`count` 1, 3 or 6 months) with these numbers of the year `whole`.
+
+    None if a year has no such part.
+    """
     named = [part_of_year(calendar, number, count) for number in numbers]
     return tuple(in_year(calendar, one, whole) for one in named if one) if all(named) else None
 

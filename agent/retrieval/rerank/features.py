@@ -156,7 +156,13 @@ def _covered(weights: Mapping[str, float], held: Iterable[str]) -> float:
 
 
 def _covered_window(weights: Mapping[str, float], text: Sequence[Term]) -> float:
-    """Return the largest share of the question that any window of `_WINDOW_WORDS` words covers."""
+    """Return the largest weighted share of the question's words in any `_WINDOW_WORDS` consecutive words of the text.
+
+    NaN if the question has no words.
+
+    Args:
+        weights: weight of each word of the question.
+    """
     places = [term for term in text if term.text in weights]
     best, first = 0.0, 0
     inside: Counter[str] = Counter()
@@ -175,9 +181,9 @@ def _pairs(asked: Sequence[Term], text: Sequence[Term]) -> float:
 
 
 def _phrase(asked: Sequence[Term], text: Sequence[Term]) -> float:
-    """Return the length of the longest common run of words, as a share of the question's words.
+    """Return the length of the longest run of words in both question and text, divided by the question's length.
 
-    Words that the analyser drops, such as "the", do not interrupt a run.
+    Words that the analyser drops, such as "the", do not interrupt a run. NaN if the question has no words.
     """
     if not asked:
         return math.nan
@@ -206,7 +212,7 @@ def _ages(chunks: Sequence[Chunk]) -> list[float]:
 
 
 def _dates(metadata: Mapping[str, Any]) -> list[date]:
-    """Return the dates among a document's metadata values."""
+    """Return the ISO dates among a document's metadata values."""
     found = []
     for value in metadata.values():
         if isinstance(value, str) and len(value) >= len("2026-11-20"):

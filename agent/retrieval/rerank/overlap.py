@@ -62,6 +62,7 @@ def _counted(
     """Count words and pairs of adjacent words; an occurrence counts by its text's weight. No pair spans two texts.
 
     Args:
+        texts, weights: fields of a passage, or the question alone, and the weight of each.
         among: the units to count; None for all.
     """
     counts: defaultdict[Unit, float] = defaultdict(float)

@@ -63,7 +63,10 @@ class HybridOfTexts(Hybrid):
 
 
 def _beginnings(texts: Sequence[str], total: int) -> list[str]:
-    """Return the texts, the longest cut to one common number of pieces, so that all together have at most `total`."""
+    """Return the texts, the longest cut to one common number of pieces, so that their sum is at most `total`.
+
+    A piece estimates a token: up to four letters, or any other single character.
+    """
     ends = [[piece.end() for piece in islice(_PIECE.finditer(text), total)] for text in texts]
     most = most_each([len(places) for places in ends], total)
     return [text if len(places) <= most else text[: places[most - 1]] for text, places in zip(texts, ends, strict=True)]

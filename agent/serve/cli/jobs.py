@@ -45,7 +45,7 @@ def check_arguments(action: str | None, id: str | None) -> None:
 
 
 async def _retry(service: "Service", id: str, viewer: "Viewer") -> "Job":
-    """Retry a job. Wait until it ends or waits for its next try, unless WORKERS=0: then another process runs it."""
+    """Retry a job and return it once it ends or waits for its next try; with WORKERS=0, return it at once."""
     job = await service.retry_job(id, tenant=viewer)
     return await until_over(service, job, viewer) if service.settings.workers else job
 

@@ -91,7 +91,7 @@ def show_result(result: Result, *, explain: bool, given: Mapping[str, Any] | Non
 
 
 def no_source_answered(result: Result) -> bool:
-    """Return whether every source that was asked failed, so that the result says nothing about the documents."""
+    """Return whether every source that was asked failed, so that "nothing found" would be wrong."""
     return bool(result.outcomes) and not any(one.status in ("ok", "empty") for one in result.outcomes)
 
 
@@ -156,7 +156,7 @@ def _chosen(one: SourceChoice) -> str:
 
 
 def _ignored(one: Rejected) -> str:
-    """Return what was ignored and why, with at most 8 valid names."""
+    """Return a line with the words of the question that were ignored, the reason, and at most 8 valid values."""
     return f"{one.what}: {one.reason}" + (f"; there are: {', '.join(one.valid[:8])}" if one.valid else "")
 
 
@@ -184,7 +184,7 @@ def _show_record(result: Result) -> None:
 
 
 def _chips(wanted: Mapping[str, Any] | None) -> str:
-    """Return a filter as text, with each condition in brackets; "none" without a filter."""
+    """Return a filter as text, with each of its conditions in square brackets; "none" without a filter."""
     if not wanted:
         return "none"
     parts = wanted["filters"] if wanted.get("type") == "and" else [wanted]

@@ -108,7 +108,7 @@ def _note_unknown_variables() -> None:
 def _commands(arguments: Sequence[str]) -> Any:
     """Return the command line with the commands that other packages add by the entry points `signalbox.commands`.
 
-    Each is a function or a Typer group. It is loaded only if it, or the list of all commands, is requested.
+    Each added command is a function or a Typer group, loaded only if that command or the list of commands is requested.
 
     Raises:
         Unavailable: the requested command cannot be loaded.

@@ -55,7 +55,13 @@ class _RebuildProgress:
 
 
 async def check(service: "Service", collection: str | None, *, viewer: "Viewer", mend: bool, as_json: bool) -> int:
-    """Check the stored data of one collection or all; return 1 if something is wrong and was not repaired."""
+    """Compare the passages and indexes of one collection, or all (None), with the documents, and print the result.
+
+    Return the exit code: 1 if a fault was found and not repaired, otherwise 0.
+
+    Args:
+        mend: also repair the faults.
+    """
     names = [collection] if collection is not None else await _own(service, viewer)
     last = time.monotonic()
 

@@ -21,13 +21,13 @@ class Gate:
     """Limits the requests at work (being processed) and the requests waiting; each tenant has its own queue.
 
     The next request comes from the waiting tenant with the fewest requests at work; tenants with equally many take
-    turns. If the queue is full, a new request replaces the last request of the longest tenant queue, provided its own
-    tenant's queue is shorter by at least two.
+    turns. If `waiting` requests wait in all, a new request replaces the last request of the longest tenant queue,
+    provided its own tenant's queue is shorter by at least two. The loser of the two gets a 503.
 
     Args:
         at_work: maximum number of requests at work.
-        waiting: maximum number of waiting requests.
-        pressure: shortens the queues of tenants that send too much.
+        waiting: maximum number of waiting requests of all tenants together.
+        pressure: lowers the limit of waiting requests for tenants that send too much; None for no such limit.
     """
 
     def __init__(self, at_work: int, waiting: int, pressure: Pressure | None = None) -> None:
@@ -49,7 +49,7 @@ class Gate:
 
     @property
     def is_full(self) -> bool:
-        """True if the queue is full: a new request can wait only in place of another."""
+        """True if `waiting` requests wait: a new request can wait only in place of another request."""
         return not self._closed and not self._free and self.waiting >= self._most_waiting
 
     @property
@@ -73,7 +73,7 @@ class Gate:
 
     @asynccontextmanager
     async def admitted(self, tenant: str, patience_s: float) -> AsyncIterator[None]:
-        """Wait for admission; the request is at work inside the block.
+        """Wait until a request of the tenant may be processed; it counts as at work until the end of the block.
 
         Raises:
             Problem: 503, at once if there is no room, or after `patience_s` seconds in the queue.
@@ -163,14 +163,14 @@ class Gate:
 
 
 class Gates:
-    """One gate per kind of work, so that no kind waits for another.
+    """One gate each for searches, answers and writes, so that requests of one kind do not wait for another kind.
 
     Searches use processor time: two per core keep it busy, and more at once would only make each slower. An answer
     mostly waits for a model, and a search with external sources may wait for these. A write waits for other writes.
 
     Args:
         has_model: False if there is no model; a request for an answer then returns passages and counts as a search.
-        searches_wait: whether searches also wait for external services; more of them then run at once.
+        searches_wait: whether searches also wait for external services; more searches then run at once.
         processes: number of server processes; each gets its share of the limits.
     """
 
@@ -188,7 +188,7 @@ class Gates:
         self.writes = Gate(share(16), share(32))
 
     def of(self, method: str, path: str) -> Gate:
-        """Return the gate of a request."""
+        """Return the gate at which a request with this method and path queues."""
         if self._has_model and path in _ANSWERED_BY_A_MODEL:
             return self.answers
         return self.writes if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITTEN) else self.searches
@@ -209,12 +209,12 @@ class Gates:
 
 
 class Admission:
-    """Queue each request at its gate, and cancel its work if the client disconnects.
+    """ASGI middleware that queues each request at its gate, and cancels its processing if the client disconnects.
 
     Requests without a caller skip the queue: they are cheap, and some report the health of the service.
 
     Args:
-        patience_s: maximum seconds in the queue; a request's deadline counts from its arrival.
+        patience_s: maximum seconds in the queue. Waiting uses up the request's time limit, which counts from arrival.
     """
 
     def __init__(self, app: ASGIApp, *, gates: Gates, patience_s: float) -> None:

@@ -33,7 +33,7 @@ Shaped = TypeVar("Shaped", bound=BaseModel)
 
 
 class JsonBody(Generic[Shaped]):
-    """A dependency that reads the body: `body: Annotated[Shape, Depends(JsonBody(Shape))]`.
+    """FastAPI dependency that reads a JSON body into a model: `body: Annotated[Shape, Depends(JsonBody(Shape))]`.
 
     The OpenAPI document shows the shape as the request body. JSON types are strict: "5" is not a number, 1 is not true.
 
@@ -191,7 +191,7 @@ def _whole(digits: str) -> float:
 
 
 def _real(digits: str) -> float:
-    """Parse a number with a fraction. A Python function lets other threads run; the parser's own would block them."""
+    """Parse a number with a fraction. Without this Python function, the parser would block all threads meanwhile."""
     return float(digits)
 
 

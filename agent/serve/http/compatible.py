@@ -28,7 +28,7 @@ class Tolerant(BaseModel):
 
 
 def gives(answer: type[BaseModel], error: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """Return the responses for the OpenAPI document of an endpoint with its own error form."""
+    """Return what the OpenAPI document lists as responses of an endpoint: `answer` for 200, `error` for 4XX and 5XX."""
     said = "the request is wrong", "the service failed; a 503 says when to try again"
     errors: dict[int | str, dict[str, Any]] = {
         code: {"model": error, "description": one} for code, one in zip(("4XX", "5XX"), said, strict=True)
@@ -37,7 +37,7 @@ def gives(answer: type[BaseModel], error: type[BaseModel]) -> dict[int | str, di
 
 
 def refusal(problem: Problem, error: BaseModel) -> Response:
-    """Return the problem as a response in another error form; a 422 becomes a 400."""
+    """Return a response with the body `error` and the problem's status and headers; a 422 becomes a 400."""
     status = 400 if problem.status == 422 else problem.status
     # A quoted name may hold half of a surrogate pair; JSON escapes can still encode it.
     return Response(json.dumps(error.model_dump()), status, problem.headers, "application/json")

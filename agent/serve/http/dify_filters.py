@@ -73,7 +73,10 @@ def _ending(key: str, value: object, field: Field | None, held: FieldValues | No
 
 
 def _typed(value: object, field: Field | None) -> object:
-    """Convert a value to its field's type: Dify sends variables as text and times as seconds since 1970."""
+    """Return a value in its field's type: Dify sends variables as text and times as seconds since 1970.
+
+    A value that cannot be converted is returned unchanged.
+    """
     match field.item if field else None, value:
         case "number", str() as text:
             for kind in (int, float):

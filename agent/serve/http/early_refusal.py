@@ -36,12 +36,12 @@ class EarlyRefusal:
     """Answers a complete request with a 503 if there is no room for it, at a fraction of the normal cost.
 
     A normal rejection costs about a millisecond, so ten times more requests than can be processed would leave no time
-    for work. Here only the caller and the end of the request are parsed. A request in which either is uncertain takes
-    the normal path, with the same result. So does a request of an unknown caller: no key is checked here, so this code
-    can reject requests but not admit them.
+    for processing any. Here only the Authorization header and the end of the request are parsed. If either is
+    uncertain, or the header is not in `seen`, the request is parsed and judged normally. No key is checked here, so
+    this code can reject requests but not admit them.
 
     Args:
-        seen: the tenants of recent callers.
+        seen: the tenants of recent Authorization headers.
         is_open: returns whether a path is open to everyone.
     """
 
@@ -62,12 +62,12 @@ class EarlyRefusal:
         self._answer = lru_cache(1000)(self._made)
 
     def refusal(self, data: bytes, headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes, bool] | None:
-        """Return the answer to the data on an idle connection if it is a request to reject; None for the normal path.
+        """Return a 503 if `data`, received on an idle connection, is a request to reject; None to parse it normally.
 
         Args:
-            headers: sent with every answer.
+            headers: the server's default headers, added to the answer.
         Returns:
-            The answer, and whether it is the last one on its connection.
+            The bytes of the answer, and whether the connection must be closed after them.
         """
         if not self._gates.may_refuse:
             return None
@@ -115,7 +115,7 @@ class EarlyRefusal:
 
 
 def _parsed(data: bytes) -> tuple[str, str, Mapping[bytes, bytes]] | None:
-    """Return the method, path and `_READ` headers of one complete request; None if anything about it is unusual."""
+    """Return the method, the path and the headers in `_READ` of a request; None if it is incomplete or unusual."""
     plain = _PLAIN.match(data)
     head, end, body = data.partition(b"\r\n\r\n")
     if plain is None or not end:

@@ -45,7 +45,9 @@ _log = logging.getLogger(__name__)
 
 
 class Envelope:
-    """Set each request's id and arrival time and each response's headers, and turn unexpected errors into problems.
+    """ASGI middleware that sets each request's id and arrival time, and the default headers of each response.
+
+    An unexpected error is logged and answered with a problem document (RFC 9457).
 
     HEAD is handled as GET without content, because monitoring tools use it.
     """
@@ -87,7 +89,7 @@ class Envelope:
 
 
 def is_sane_id(id: str) -> bool:
-    """Return whether a client's request id may be used as is."""
+    """Return whether a client's request id is safe to use unchanged in headers and log lines."""
     return _SANE_ID.fullmatch(id) is not None
 
 
@@ -98,10 +100,11 @@ def add_headers(headers: MutableHeaders) -> None:
 
 
 class Origins:
-    """Reject requests from other sites' pages, by the Origin header and, against DNS rebinding, by the Host header.
+    """ASGI middleware that rejects requests from other sites' pages, by their Origin and Host headers.
 
     Args:
-        loopback_only: accept only local host names. Without API keys, nothing else identifies a foreign page.
+        loopback_only: accept only local names in the Host header, against DNS rebinding. Needed without API keys,
+            because then any page that reaches the server could use it.
     """
 
     def __init__(self, app: ASGIApp, *, loopback_only: bool) -> None:
@@ -133,14 +136,14 @@ class Origins:
 
 
 class Callers:
-    """Identify the caller of every path that is not open to everyone.
+    """ASGI middleware that identifies the caller from the Authorization header and stores it in `scope["state"]`.
 
-    The caller is stored in the scope's state, from which `dependencies.TheCaller` takes it. A handler of an open path
-    has no caller.
+    A request without a valid key or token gets a 401. Paths that are open to everyone have no caller. Handlers get the
+    caller from `dependencies.TheCaller`.
 
     Args:
         is_open: returns whether a path is open to everyone.
-        seen: remembers the tenants of recent keys.
+        seen: gets the tenant of each header, so that `EarlyRefusal` can find a tenant without checking the key.
     """
 
     def __init__(
@@ -164,18 +167,18 @@ class Callers:
 
 
 def _principals(scope: Scope) -> list[str] | None:
-    """Return the principals in the request header; None without the header."""
+    """Return the users and groups that the header `PRINCIPALS` names; None without the header."""
     said = Headers(scope=scope).getlist(PRINCIPALS)
     return [one.strip() for line in said for one in line.split(",") if one.strip()] if said else None
 
 
 class Bodies:
-    """Read each body completely, up to a size limit, before its request is queued.
+    """ASGI middleware that reads each body completely, up to a size limit, before its request is queued.
 
     Otherwise a slow sender would occupy a place among the running requests.
 
-    The bodies of all current requests share one limit. When large bodies fill it, small ones still pass. The body of a
-    path without a caller is not read here.
+    The bodies of all current requests share one limit in bytes. When large bodies fill it, small bodies still pass. The
+    body of a request without a caller is not read here.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -214,7 +217,11 @@ class Bodies:
 
     @contextmanager
     def _holding(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that reserves room for a body of the given number of bytes, until the end of the block."""
+        """Yield a function that reserves memory for the body of one request, until the end of the block.
+
+        Its argument is the size of the body in bytes; it may be called again with a larger size. It raises `Problem`
+        (503) if the bodies of all requests would exceed their common limit.
+        """
         held = 0
 
         def hold(size: int) -> None:

@@ -45,7 +45,7 @@ def router() -> APIRouter:
 
 
 class Endpoint:
-    """Streamable HTTP without sessions: every request is independent and gets one JSON document as its answer.
+    """ASGI endpoint of MCP's streamable HTTP without sessions: each request is independent and gets one JSON document.
 
     So each request is authorised by its own key, any process can answer it, and a restart loses nothing. A client
     cancels a call by disconnecting.

@@ -192,7 +192,13 @@ def asked(caller: Caller, body: Request, settings: Settings, waited_s: float = 0
 
 
 async def _events(first: str | Answer, rest: AsyncGenerator[str | Answer], request_id: str) -> AsyncIterator[bytes]:
-    """Yield the pieces of an answer as server-sent events. An error becomes the last event."""
+    """Yield the pieces of an answer as server-sent events. An error becomes the last event.
+
+    Args:
+        first: the first piece, awaited earlier so that an error before it could still set the HTTP status.
+        rest: the further pieces; the last is the `Answer`.
+        request_id: shown in the error event.
+    """
     async with aclosing(rest):
         yield _event(first)
         try:
@@ -216,7 +222,7 @@ def _json(value: Any) -> Response:
 
 
 def gives(shape: type[BaseModel], status: int = 200) -> AnswerTo:
-    """Return the success response of an operation for the OpenAPI document."""
+    """Return what the OpenAPI document lists as the response of an operation: `shape` for the status `status`."""
     return {status: {"model": shape}}
 
 

@@ -39,10 +39,10 @@ Figures = Callable[[bytes], Awaitable[Mapping[int, bytes]]]
 
 
 class Observation:
-    """The observers of one service: health, metrics, log lines and spans.
+    """Creates the observers of a service (health, metrics, log lines, spans) and registers them with it.
 
     Args:
-        everyone: collects the metrics of all processes; None if there is only one.
+        everyone: collects the metrics of all server processes; None if there is only one process.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Observation:
 
 
 class Observing:
-    """ASGI middleware that observes each request.
+    """ASGI middleware that writes a log line, counts a metric and, with tracing, makes a span for each request.
 
     It runs inside `limits.Envelope`, which sets `scope["state"]["request_id"]`, and outside all other middleware.
     """

@@ -126,7 +126,10 @@ async def create_chat_completion(
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The end of an answer, after its text. `broken` means the model did not finish it."""
+    """The last item of an answer's stream: the whole text and everything else that the response contains.
+
+    `broken` means the model did not finish the answer.
+    """
 
     text: str
     extra: Extra
@@ -235,7 +238,7 @@ def _event(data: Json) -> bytes:
 
 
 def _placed(error: BadRequest) -> Problem:
-    """Return the problem of an error, with the path of the field as in OpenAI's body: "query" -> "messages"."""
+    """Return the problem for an error, with the field that OpenAI's request has instead: "query" -> "messages"."""
     first = error.where.partition(".")[0]
     where = "messages" if first == "query" else error.where
     where = f"signalbox.{where}" if first in ChatOptions.model_fields else where

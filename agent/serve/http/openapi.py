@@ -64,7 +64,7 @@ def _add_errors(operation: Json, *, own: bool) -> None:
     """Remove FastAPI's 422, which is never sent, and add the problem responses.
 
     Args:
-        own: whether the path has an error form of its own; then no problem response is added.
+        own: whether errors of the path have a form of their own, such as OpenAI's; then no problem response is added.
     """
     responses = operation["responses"]
     responses.pop("422", None)

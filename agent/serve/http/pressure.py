@@ -12,7 +12,10 @@ _FIRST_TRIAL_S, _LAST_TRIAL_S = 4.0, 32.0
 
 @dataclass(slots=True)
 class _Held:
-    """State of a tenant under pressure: time of the last rejection, time of the next trial, seconds between trials."""
+    """State of a tenant with a short queue: times of the last rejection and of the next trial of a long queue.
+
+    `put_off_s` is the number of seconds between two trials.
+    """
 
     last_refused: float
     trial_at: float
@@ -45,7 +48,7 @@ class Pressure:
 
     @property
     def is_on(self) -> bool:
-        """True if some tenant was under pressure recently."""
+        """True if some tenant has a short queue, or had one until a moment ago."""
         return bool(self._held)
 
     def line(self, tenant: str) -> int:
@@ -74,7 +77,7 @@ class Pressure:
             held.trial_at = now + held.put_off_s
 
     def _turn(self) -> float:
-        """Return the time. If the window of one second is over, start the next one."""
+        """Return the time. If the second in which requests are counted is over, start counting anew."""
         now = self._clock()
         if now - self._since >= _WINDOW_S:
             self._held = {tenant: held for tenant, held in self._held.items() if not _is_over(held, now)}

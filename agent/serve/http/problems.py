@@ -214,12 +214,16 @@ def respond(scope: Scope, problem: Problem) -> Response:
 
 
 def form_at(path: str, forms: Mapping[str, Form]) -> Form | None:
-    """Return the error form of a path; None if it answers with problem documents."""
+    """Return the function that writes errors for a path; None if the path answers with problem documents.
+
+    Args:
+        forms: the functions, by the beginning of the paths that they serve.
+    """
     return next((form for beginning, form in forms.items() if path.startswith(beginning)), None)
 
 
 def install(app: FastAPI) -> None:
-    """Answer every expected error with its problem. `limits.Envelope` handles unexpected ones."""
+    """Register handlers that answer expected errors with a problem. `limits.Envelope` handles unexpected errors."""
 
     async def answer(request: Request, error: Exception) -> Response:
         problem = problem_of(error)

@@ -166,7 +166,7 @@ async def search_vector_store(
 
 
 def _merged(found: list[list[tuple[RankedHit, float]]]) -> list[tuple[RankedHit, float]]:
-    """Merge the hits of several searches; each hit once, sorted by its best score, then rank, then id."""
+    """Merge the (hit, score) pairs of several searches: each hit once, sorted by its best score, then rank, then id."""
     best: dict[str, tuple[RankedHit, float]] = {}
     for hits in found:
         for hit, score in hits:

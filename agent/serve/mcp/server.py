@@ -193,7 +193,7 @@ class _Door:
         return self.caller_of(context).viewer
 
     async def _held(self, context: ServerRequestContext[Any]) -> str:
-        """Return a sentence with the collections for a tool's description; "" if none can be read."""
+        """Return a sentence for a tool's description that lists the caller's collections; "" if it can read none."""
         try:
             held = await sizes(self.service, self._viewer(context))
         except (BadRequest, Unavailable):
@@ -227,7 +227,7 @@ def _resource(uri: str, name: str, description: str) -> types.Resource:
 
 
 def _collection_of(uri: str) -> str | None:
-    """Return the collection of an address, or None for the list of collections.
+    """Return the collection that a resource's address names; None for the address of the list of collections.
 
     Raises:
         MCPError: there is no such resource.
@@ -255,7 +255,7 @@ def _line(text: str) -> str:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turn expected errors inside the block into errors of the protocol."""
+    """Raise `MCPError` for a `BadRequest` or `Unavailable` inside the block, with its text as one line."""
     try:
         yield
     except BadRequest as error:

@@ -112,7 +112,7 @@ class _Stream:
 
 
 class _Incoming(_Stream):
-    """The client's messages.
+    """The stream of the client's messages, as the SDK reads it.
 
     A malformed line is answered here, because the SDK drops it and the client would wait for ever. When the input ends,
     pending requests are answered first, because the SDK would cancel them.
@@ -150,7 +150,7 @@ class _Incoming(_Stream):
 
 
 class _Outgoing(_Stream):
-    """The server's messages."""
+    """The stream of messages to the client; notes which requests have been answered."""
 
     def __init__(self, write: "WriteStream[SessionMessage]", asked: _PendingRequests) -> None:
         super().__init__(write)

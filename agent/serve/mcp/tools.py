@@ -154,7 +154,7 @@ async def _answer(service: "Service", viewer: "Viewer", arguments: dict[str, Any
 
 
 async def sizes(service: "Service", viewer: "Viewer") -> dict[str, int]:
-    """Return the number of documents of each collection the viewer may search, largest first."""
+    """Return {collection: number of documents} of the collections the viewer may search, largest first."""
     documents: Counter[str] = Counter()
     for one in await service.collections(tenant=viewer):
         documents[one.name] += one.documents

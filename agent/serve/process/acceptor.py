@@ -23,7 +23,7 @@ _log.addFilter(Sparing())
 
 
 class Acceptor:
-    """Accepts connections from a listening socket for a server while file descriptors are left."""
+    """Accepts the connections of a listening socket for a server, and pauses while no file descriptor is left."""
 
     def __init__(self, server: "Server", listener: socket.socket) -> None:
         self._server, self._listener = server, listener

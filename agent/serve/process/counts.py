@@ -8,7 +8,7 @@ _ABSENT = 0xFFFFFFFF
 
 
 class Counts:
-    """Connection counts of processes numbered from 1.
+    """Numbers of connections of the server processes, in memory that they share. Processes are numbered from 1.
 
     Args:
         descriptor: file descriptor of the shared file, the same in all processes.
@@ -20,7 +20,7 @@ class Counts:
 
     @classmethod
     def new(cls, descriptor: int, processes: int) -> "Counts":
-        """Create the counts in an empty file, with every process marked as absent."""
+        """Create the shared file's content, with every process marked as absent (not serving)."""
         with open(descriptor, "wb", closefd=False) as file:
             file.write(_ABSENT.to_bytes(_WIDTH_BYTES, "little") * processes)
         return cls(descriptor, processes)
@@ -34,11 +34,11 @@ class Counts:
         self._counts[number - 1] = _ABSENT
 
     def surplus(self, number: int) -> int:
-        """Return how many more connections a process has than the present process with the fewest."""
+        """Return how many more connections a process has than the serving process with the fewest."""
         return self._counts[number - 1] - min(self._counts)
 
     def excess(self, number: int) -> int:
-        """Return how many connections a process has above an equal share; negative if below, 0 if it is absent."""
+        """Return the connections of a process minus an equal share of all, rounded up; 0 if the process is absent."""
         serving = [count for count in self._counts if count != _ABSENT]
         own = self._counts[number - 1]
         return 0 if own == _ABSENT else own - math.ceil(sum(serving) / len(serving))

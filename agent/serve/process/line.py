@@ -12,11 +12,11 @@ _LONGEST_MESSAGE_BYTES = 1 << 24
 
 
 class Line:
-    """One end of a connection that carries one JSON message per line.
+    """One end of a connection between two processes that exchange JSON messages, one per line of text.
 
     Args:
-        answer: returns the answer to a request of the other side; there is only one kind of request.
-        told: called with each message of the other side.
+        answer: returns the answer to the other side's `ask`, which has no arguments.
+        told: called with each message that the other side sends by `tell`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Line:
         self._send({"tell": what})
 
     async def ask(self, timeout_s: float) -> Any:
-        """Return the other side's answer; None if it does not answer in time or is gone."""
+        """Ask the other side, and return what its `answer` returns; None if it is late or gone."""
         number = next(self._numbers)
         asked = self._asked[number] = asyncio.get_running_loop().create_future()
         try:

@@ -88,10 +88,10 @@ async def application(
 
 
 class Server(uvicorn.Server):
-    """uvicorn with this service's accepting, shutdown, logging and error answers.
+    """uvicorn's server, with this service's way to accept connections, shut down, log and answer errors.
 
     At shutdown, requests that wait at the gates (see `Gates`) are rejected at once. Running requests have GRACE_S
-    seconds to finish and then get a 503. Running jobs have as long, and are then returned to the queue.
+    seconds to finish and then get a 503. Running jobs have GRACE_S too, and are then returned to the queue.
     """
 
     def __init__(self, app: FastAPI) -> None:
@@ -170,18 +170,18 @@ class Server(uvicorn.Server):
             await asyncio.sleep(_LOOK_EVERY_S)
 
     async def end_handshakes(self, listener: socket.socket) -> None:
-        """Stop new connections."""
+        """Stop new connections on the socket, see `listening.end_handshakes`."""
         await end_handshakes(listener)
 
     async def turn(self) -> None:
-        """Wait until this process may try to accept a connection; here it always may."""
+        """Wait until this process may accept a connection. Here it returns at once; `SharingServer` waits."""
 
     def connection(self) -> "Protocol":
         """Return the protocol for a new connection."""
         return Protocol(self)
 
     def count(self, connection: "Protocol", open: bool) -> None:
-        """Count a connection as made (`open`) or lost; here nothing is counted."""
+        """Called when a connection was made (`open`) or lost. Does nothing here; `SharingServer` counts connections."""
 
 
 class Protocol(H11Protocol):

@@ -60,7 +60,7 @@ class SharingServer(Server):
             self._counts.set(self._number, len(self._connections))
 
     async def end_handshakes(self, listener: socket.socket) -> None:
-        """Do nothing: the supervisor does this, unless other processes keep accepting. See `Server.end_handshakes`."""
+        """Do nothing: the supervisor stops new connections for all processes. If only this one ends, others accept."""
 
     async def on_tick(self, counter: int) -> bool:
         """Once a second, close connections above this process's share. Return whether to exit, as in uvicorn."""

@@ -116,7 +116,7 @@ class Supervisor:
                 process.send_signal(number)
 
     async def _keep(self, number: int) -> None:
-        """Keep the process of that number running: restart it when it ends."""
+        """Run the process of that number, and restart it when it ends, until the supervisor is told to stop."""
         pause_s = 0.0
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -180,14 +180,14 @@ class Supervisor:
         )  # fmt: skip
 
     async def _figures(self, asking: int) -> dict[int, str]:
-        """Return the metrics by process number, without the process that asks and those that do not answer in time."""
+        """Return {process number: metrics text}, without process `asking` and those that do not answer in time."""
         others = {number: line for number, line in self._answering.items() if number != asking}
         texts = await asyncio.gather(*(line.ask(_FIGURES_WITHIN_S) for line in others.values()))
         return {number: text for number, text in zip(others, texts, strict=True) if text is not None}
 
 
 async def _either(*events: asyncio.Event, within_s: float | None = None) -> None:
-    """Wait for the first of the events, at most `within_s` seconds."""
+    """Wait until one of the events is set, at most `within_s` seconds; None means without limit."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
     await asyncio.wait(waiting, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:

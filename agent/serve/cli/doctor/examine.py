@@ -220,7 +220,7 @@ async def _reranker(settings: Settings) -> Check:
 
 
 async def _try(reranker: Reranker) -> tuple[float, bool]:
-    """Return the milliseconds two passages take, including loading the model, and whether the right one ranks first."""
+    """Rerank two passages; return the milliseconds, with loading the model, and whether the right one ranks first."""
     texts = ("Green tea is made of leaves that are steamed soon after the harvest.", "The parliament has two houses.")
     ids = [ChunkId("", "", str(number), 0) for number in range(2)]
     pool = [Fused(id, 0.5, 0.5, {}, {}, Chunk(id, "", text)) for id, text in zip(ids, texts, strict=True)]
@@ -295,7 +295,11 @@ async def _collections(settings: Settings) -> Sequence[Collection] | None:
 
 
 def _useless(features: Sequence[RankFeature], fields: Sequence[Mapping[str, Field]]) -> list[str]:
-    """Return, as "KIND:FIELD", the features whose field no collection has with a suitable type."""
+    """Return, as "KIND:FIELD", the features whose field no collection has with a suitable type.
+
+    Args:
+        fields: the fields of each collection.
+    """
     return [
         f"{feature.kind}:{feature.field}"
         for feature in features

@@ -119,5 +119,5 @@ def _moves(hits: Sequence[Json]) -> Table | None:
 
 
 def _place(rank: int | None, fused: int | None) -> str:
-    """Return a rank on the page, or the rank in the whole fused ranking in brackets, or a dash if neither is known."""
+    """Return the text for a hit's rank: "3" on the result page, else "(17)" in the fused ranking, else "-"."""
     return str(rank) if rank else f"({fused})" if fused else "-"

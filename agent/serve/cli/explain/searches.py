@@ -22,7 +22,7 @@ _COLOURS = {"ok": "green", "empty": "yellow", "timeout": "red", "error": "red", 
 
 
 def steps(trace: Json) -> Table | None:
-    """Return a table of the search steps that ran; None if none ran. A filter like the previous one is "as above"."""
+    """Return a table of the search steps that ran; None if none ran. A filter equal to the row before is "as above"."""
     several = len({step["search"] for step in trace["plan"]}) > 1
     table = new_table(
         "step",
@@ -60,7 +60,10 @@ def spared_steps(trace: Json) -> Text | None:
 
 
 def rounds(rounds: Sequence[Json]) -> Table | None:
-    """Return a table of the question's parts that each search round covered, and why the rounds ended; None if none."""
+    """Return a table of the search rounds: per part of the question, what was found and what was missing.
+
+    None if there were no rounds.
+    """
     table = new_table("round", "asked for", "found in", "missing", "searched next", "judged by", right=["round"])
     for one in rounds:
         for place, part in enumerate(one["judged"]["parts"]):
@@ -74,7 +77,7 @@ def rounds(rounds: Sequence[Json]) -> Table | None:
 
 
 def lookups(lookups: Sequence[Json]) -> Table | None:
-    """Return a table of the searches that the model made itself, with citation numbers; None if it made none."""
+    """Return a table of the searches that the model made by tool calls; None if it made none."""
     table = new_table("round", "query", "found", "passages", "ms", right=["round", "ms"])
     for one in lookups:
         found = one["status"] if one["outcome"] == "searched" else f"{one['outcome']}: {one['reason']}"

@@ -131,7 +131,7 @@ def _parts(filter: Json | None) -> list[Json]:
 
 
 def _evidence(stated: Json) -> str:
-    """Return the reason why a condition was read from the question, and how certain it is."""
+    """Return as text why a condition was read from the question, and how certain the condition is."""
     probability = stated["confidence"]
     sure = next(words for least, words in _CERTAINTY if probability >= least)
     return f"{stated['why']}: {sure}" if stated.get("why") else sure
