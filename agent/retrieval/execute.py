@@ -100,8 +100,6 @@ async def climb(
         known = [*before, *answers]
         if any(answer.gave for answer in known):
             answers += [_skipped(step, "not needed") for step in rung.steps]
-        elif rung.when == "failed" and not all(answer.failed for answer in known):
-            answers += [_skipped(step, "not needed: a source has answered") for step in rung.steps]
         else:
             broken = {answer.step.source for answer in known if answer.unavailable}
             fresh = [step for step in rung.steps if step.source not in broken]

@@ -79,14 +79,12 @@ class Rung:
         number: number of the rung, from 1; its steps have the same number.
         filter: the filter of all steps.
         dropped: inferred constraints that `filter` leaves out.
-        when: `first`: always; `failed`: if no earlier source answered; `nothing`: if no earlier step had a hit.
     """
 
     number: int
     steps: tuple[Step, ...]
     filter: Filter | None
     dropped: tuple[Relaxed, ...] = ()
-    when: Literal["first", "failed", "nothing"] = "first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,9 @@ def plan(
     outside = [name for name in cards if cards[name].kind == "outside" and name not in chosen and name not in resting]
     builder = _Ladder(intent, cards, constraints, limits, number, vector_only)
 
-    builder.add(chosen, when="first")
+    builder.add(chosen)
+    if not builder.rungs:
+        return Plan((), degraded, None, is_held)  # no source is asked, so there is nothing to fall back from
     builder.add(others)
     for count in range(1, len(constraints.firm) + 1):
         builder.add([*asked, *others], firm=count)
@@ -252,28 +252,18 @@ class _Ladder:
         self._known: set[tuple[str, str, frozenset[Filter]]] = set()
         self._dropped: tuple[Relaxed, ...] = ()
 
-    def add(
-        self,
-        sources: Sequence[str],
-        *,
-        firm: int = 0,
-        when: Literal["first", "failed", "nothing"] = "nothing",
-    ) -> None:
+    def add(self, sources: Sequence[str], *, firm: int = 0) -> None:
         """Add a rung that asks these sources, if it has a step that no earlier rung has.
 
         Args:
             firm: number of firm constraints to leave out of the filter, the weakest first.
-            when: see `Rung.when`.
         """
-        if when != "first" and not self.rungs:
-            return  # no source was asked, so there is nothing to fall back from
         constraints, limits = self._constraints, self._limits
         wanted = constraints.filter(firm=firm)
         shown = to_json(wanted) if wanted else None
         steps = []
         for search, source in self._asked(sources):
             key = (source, search, conjuncts(wanted))
-            # A step that ran because all others failed is not repeated by a later rung.
             if key in self._known:
                 continue
             self._known.add(key)
@@ -289,7 +279,7 @@ class _Ladder:
         if not steps:
             return
         dropped = tuple(Relaxed(dropped=to_json(one), reason=_NOTHING_FOUND) for one in constraints.firm[:firm])
-        self.rungs.append(Rung(self._number + len(self.rungs), tuple(steps), wanted, dropped, when))
+        self.rungs.append(Rung(self._number + len(self.rungs), tuple(steps), wanted, dropped))
 
     def _asked(self, sources: Sequence[str]) -> list[tuple[str, str]]:
         """Return (query, source) pairs: paid sources get fewer queries, sources that calculate get one."""

@@ -115,15 +115,15 @@ def test_other_sources_come_first_then_firm_constraints_go_the_weakest_first_and
     found = planned(intent("vector"), constraints, limits=SearchLimits(3, 10, outside=True))
 
     shown = [
-        (rung.number, rung.when, [step.source for step in rung.steps], [one.key for one in _parts(rung.filter)])
+        (rung.number, [step.source for step in rung.steps], [one.key for one in _parts(rung.filter)])
         for rung in found.rungs
     ]
     assert shown == [
-        (1, "first", ["vector"], ["tenantish", "a", "b"]),
-        (2, "nothing", ["fulltext"], ["tenantish", "a", "b"]),
-        (3, "nothing", ["vector", "fulltext"], ["tenantish", "b"]),
-        (4, "nothing", ["vector", "fulltext"], ["tenantish"]),
-        (5, "nothing", ["outer"], ["tenantish"]),
+        (1, ["vector"], ["tenantish", "a", "b"]),
+        (2, ["fulltext"], ["tenantish", "a", "b"]),
+        (3, ["vector", "fulltext"], ["tenantish", "b"]),
+        (4, ["vector", "fulltext"], ["tenantish"]),
+        (5, ["outer"], ["tenantish"]),
     ]
     dropped = [[one.dropped["key"] for one in rung.dropped] for rung in found.rungs]
     assert dropped == [[], [], ["a"], ["a", "b"], ["a", "b"]]
