@@ -14,7 +14,7 @@ _NO_BODY = hashlib.sha256(b"").hexdigest()
 
 
 def query_string(params: Mapping[str, str]) -> str:
-    """Encode parameters in the order and spelling that are signed. Send exactly this string."""
+    """Encode query parameters in the order and spelling that are signed. Send exactly the returned string."""
     return "&".join(f"{_quoted(key)}={_quoted(value)}" for key, value in sorted(params.items()))
 
 
@@ -35,10 +35,10 @@ def signed_headers(
 
     Args:
         host: as in the `Host` header, with a non-default port.
-        path: quoted, as it is sent.
+        path: path of the URL, quoted as it is sent.
         query: result of `query_string`.
-        date: in UTC, "2023-10-26T10:22:32Z"; valid for 15 minutes.
-        nonce: unique; a retried request needs a new one.
+        date: time of the request in UTC, "2023-10-26T10:22:32Z"; the signature is valid for 15 minutes.
+        nonce: a unique text; a retried request needs a new one.
     """
     headers = {
         "host": host,

@@ -1,6 +1,6 @@
 """A knowledge base of Azure AI Search, by agentic retrieval: `azure:KB_NAME` or `azure:https://HOST/KB_NAME`.
 
-With the name of its knowledge source, `azure:KB_NAME/SOURCE_NAME`, records come with their fields. Filters need them.
+With the name of its knowledge source, `azure:KB_NAME/SOURCE_NAME`, records come with their fields, which filters need.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class AzureKnowledgeBase(CloudProvider):
 
 
 def _passages(answer: Any) -> dict[str, Any]:
-    """Return the extracted passages by the id of their reference. The answer contains them as JSON inside a text."""
+    """Return the passages in an answer, by the id of their reference. They are JSON inside a text of the answer."""
     passages: dict[str, Any] = {}
     for message in records(part(answer, "response")):
         for content in records(message.get("content")):

@@ -127,14 +127,14 @@ class Index(CloudProvider):
 
     @staticmethod
     def spell(condition: FieldComparison) -> list[dict[str, Any]] | None:
-        """Return an equality condition as a list of one group. None for other conditions and for booleans."""
+        """Return an equality condition as a list of one group, {key: value}. None for booleans and other conditions."""
         if condition.op != "eq" or isinstance(condition.value, bool):
             return None
         return [{condition.key: condition.value}]
 
     @staticmethod
     def join(how: Literal["and", "or"], parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]] | None:
-        """Concatenate the groups for "and". None for "or", which the API does not have."""
+        """Return the groups of all `parts` as one list for "and"; None for "or", which the API does not have."""
         return [group for part in parts for group in part] if how == "and" else None
 
 
@@ -142,8 +142,8 @@ def _check(answer: Any, code_key: str, message_key: str) -> None:
     """Check an answer of HTTP status 200, which can contain an error.
 
     Raises:
-        ProviderRefusal: it contains an error.
-        Unavailable: it has an unknown format.
+        ProviderRefusal: the answer contains an error.
+        Unavailable: the answer has an unknown format.
     """
     code, success = part(answer, code_key), part(answer, "Success")
     if code is None and success is None:
@@ -156,7 +156,7 @@ def _check(answer: Any, code_key: str, message_key: str) -> None:
 
 
 def _status(code: str, otherwise: int) -> int:
-    """Return the HTTP status that matches an error code. Needed because the API also sends 404 for an unknown key."""
+    """Return the HTTP status that an error code means: the API sends 404 even for an unknown key."""
     code = code.lower()
     if any(word in code for word in ("accesskey", "signature", "apikey", "forbidden", "permission", "denied")):
         return 403

@@ -64,9 +64,9 @@ class CloudQuery:
 
     Attributes:
         limit: maximum number of hits, 1 to the provider's `most`.
-        filter: in the provider's language, made by its `spell` and `join`; None for no filter.
-        checked: True if the caller has a filter and checks every result against it. `filter` then contains the
-            conditions that the provider can apply, and is None if there are none.
+        filter: a filter in the provider's language, made by its `spell` and `join`; None for no filter.
+        checked: True if the user gave a filter, against which the caller checks every result. `filter` then contains
+            those of its conditions that the provider can apply, and is None if there are none.
     """
 
     text: str
@@ -93,8 +93,8 @@ class CloudProvider(ABC):
         Raises:
             ProviderRefusal: the provider answered with an error. The status is HTTP's, or the equivalent of the
                 provider's error code.
-            Unavailable: it did not answer.
-            BadRequest: `search.checked`, but its results come without the fields to check.
+            Unavailable: the provider did not answer.
+            BadRequest: `search.checked` is True, but the provider's results come without the fields to check.
         """
 
     @staticmethod
@@ -104,22 +104,25 @@ class CloudProvider(ABC):
 
     @staticmethod
     def join(how: Literal["and", "or"], parts: list[Any]) -> Any:
-        """Return one filter for the conjunction ("and") or disjunction ("or") of two or more filters.
+        """Return one filter in the provider's language for the conjunction ("and") or disjunction ("or") of several.
 
-        It may accept more documents than that, but not fewer. None if the language has no such filter.
+        The result may accept more documents, but not fewer. None if the language has no such filter.
+
+        Args:
+            parts: two or more filters in the provider's language.
         """
         return None
 
     async def aclose(self) -> None:
-        """Release resources other than the HTTP client of its `Access`."""
+        """Release resources of the provider other than the HTTP client of its `Access`."""
         return
 
 
 def names(rest: str, count: int) -> list[str]:
-    """Split the part of a setting after "PROVIDER:" at its slashes.
+    """Split the text after "PROVIDER:" in the setting CLOUD at its slashes.
 
     Raises:
-        ValueError: it does not have `count` parts, or one is empty.
+        ValueError: the text does not have `count` parts, or a part is empty.
     """
     parts = rest.split("/")
     if len(parts) != count or not all(part.strip() for part in parts):
@@ -165,7 +168,7 @@ def link_of(metadata: Mapping[str, Any]) -> str | None:
 
 
 def passage_of(stored: Mapping[str, Any]) -> str:
-    """Return the text of a record with custom fields: its content field, or else all fields as lines "key: value"."""
+    """Return the text of a record with custom fields: the field with the content, or all as lines "key: value"."""
     for key in _TEXT_KEYS:
         if text := cleaned(stored.get(key)):
             return text

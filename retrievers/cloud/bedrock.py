@@ -139,7 +139,7 @@ class BedrockKnowledgeBase(CloudProvider):
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
-    """A body in the form that botocore reads."""
+    """The body of an answer, in the form that botocore reads."""
 
     body: bytes
 

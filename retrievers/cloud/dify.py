@@ -67,9 +67,9 @@ class Dify(CloudProvider):
 
     @staticmethod
     def join(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Join conditions into one flat list under one operator: the API has no nested conditions.
+        """Join filters into one with a flat list of conditions under one operator: the API has no nested conditions.
 
-        Parts that already use the other operator do not fit in. "and" leaves them out; "or" then returns None.
+        A filter that already uses the other operator does not fit in. "and" leaves it out; "or" then returns None.
         """
         flat = [one for one in parts if len(one["conditions"]) == 1 or one["logical_operator"] == how]
         if how == "or" and len(flat) < len(parts):

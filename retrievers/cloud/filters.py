@@ -69,7 +69,7 @@ def _joined(how: Literal["and", "or"], known: list[Any], join: Callable[[Literal
 
 
 def _condition(wanted: Compare, field: Field) -> FieldComparison | None:
-    """Convert a comparison to a condition that providers interpret alike; None if they do not."""
+    """Convert a comparison to a condition that all providers interpret alike; None if there is no such condition."""
     op, key, value = wanted.op, wanted.key, wanted.value
     if key in RESERVED or field.item == "date" or field.separator is not None or value in ((), ""):
         return None
@@ -83,10 +83,13 @@ def _condition(wanted: Compare, field: Field) -> FieldComparison | None:
 
 
 def satisfies(found: ProviderHit, wanted: Filter, fields: Mapping[str, Field]) -> bool:
-    """Return whether a result's metadata satisfies a filter.
+    """Return whether the metadata of a provider's result satisfies a filter.
 
     False for a result that cannot be checked: a value does not have its field's type, or a key in `RESERVED`, which
     every document has, is missing.
+
+    Args:
+        fields: the fields that the filter names, by name.
     """
     keys = keys_of(wanted)
     own = {"id": found.id, "title": cleaned(found.title) or None}

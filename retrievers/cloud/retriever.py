@@ -32,7 +32,7 @@ _LONGEST_REASON = 200
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """The retriever over one knowledge base.
+    """The retriever that searches one knowledge base at a provider.
 
     Args:
         secrets: strings that are masked in error messages.
@@ -122,7 +122,7 @@ def _hits(found: Iterator[ProviderHit], query: Query, fields: Mapping[str, Field
 
 
 def _presentable(found: ProviderHit) -> ProviderHit:
-    """Return the result with cleaned text, bounded metadata, and an id: its own, its address or a hash of its text."""
+    """Return a result with cleaned text, limited metadata, and an id: its own, its address or a hash of its text."""
     text = cleaned(found.text)
     id = found.id or address(found.url) or hashlib.sha256(text.encode()).hexdigest()[:16]
     return replace(found, text=text, id=id, metadata=bounded(found.metadata))
@@ -133,7 +133,7 @@ def _unusable(reason: str, forms: tuple[str, ...]) -> BadRequest:
 
 
 def _secrets(key: str | None) -> tuple[str, ...]:
-    """Return the key and the secret after its colon, if any. The longer comes first, since it is masked first."""
+    """Return the texts to mask: the key, then the secret after its colon, if any. The longer text is masked first."""
     if not key:
         return ()
     secret = key.partition(":")[2]

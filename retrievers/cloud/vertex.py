@@ -117,7 +117,7 @@ class DataStore(CloudProvider):
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """An answer in the form that google-auth reads."""
+    """An HTTP answer in the form that google-auth reads."""
 
     status: int
     headers: Mapping[str, str]

@@ -23,7 +23,7 @@ class QueryCache:
         self.missed = 0
 
     def get(self, text: str) -> Vectors | None:
-        """Return the vector of the question, or None."""
+        """Return the vector of the question; None if it is not cached."""
         with self._lock:
             vector = self._vectors.get(text)
             if vector is None:
@@ -34,7 +34,7 @@ class QueryCache:
             return vector
 
     def put(self, text: str, vector: Vectors) -> None:
-        """Cache the vector. It becomes read-only, because all callers share it."""
+        """Cache the vector of the question `text`. The array becomes read-only, because all callers share it."""
         vector.setflags(write=False)
         with self._lock:
             self._vectors[text] = vector

@@ -24,7 +24,7 @@ def open_embedders(
     or belong to the provider of the service's embedder, in which case it gets the same address and key.
 
     Args:
-        name, base_url, api_key, cores: of the service's embedder, as in `open_embedder`.
+        name, base_url, api_key, cores: arguments of `open_embedder` for the service's embedder.
         others: addresses of the other allowed embedders, by embedder name; None for an embedder's default address.
         keys: API keys by embedder name.
     """

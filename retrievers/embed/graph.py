@@ -1,4 +1,4 @@
-"""A text model as an ONNX folder: tokenizes texts and runs the graph on the CPU."""
+"""A text model stored as ONNX files in a folder: tokenizes texts and runs the graph (the model) on the CPU."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MOST_SHRINKS = 2
 
 
 class Graph:
-    """The files `model.onnx` (or `onnx/model.onnx`) and `tokenizer.json` of a folder. Thread-safe.
+    """The model in the files `model.onnx` (or `onnx/model.onnx`) and `tokenizer.json` of a folder. Thread-safe.
 
     Each run uses one thread. Several runs at once use several cores, and do not wait for each other's threads.
 
@@ -59,7 +59,8 @@ class Graph:
         """Run the graph on tokenized texts.
 
         Returns:
-            The output named `output`, one row per text, and the mask of tokens: 1 for a real one, 0 for padding.
+            The graph's output named `output`, with one row per text; and an array with 1 for each token of a text and 0
+            for padding, shape (texts, tokens).
         """
         return self._run(batch, output)
 
@@ -67,6 +68,9 @@ class Graph:
         """Release the hundreds of megabytes that the runtime keeps for later batches.
 
         If runs are in progress, the memory is released when the last of them ends.
+
+        Args:
+            output: name of one of the graph's outputs.
         """
         with self._lock:
             self._owes_memory, idle = True, not self._running
@@ -102,7 +106,7 @@ class Graph:
         return np.asarray(values, dtype=np.float32), mask
 
     def _feed(self, batch: Sequence[Any]) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
-        """Return the inputs of the graph for tokenized texts, by name, and the mask of non-padding tokens."""
+        """Return the inputs of the graph for tokenized texts, by name, and the mask of tokens as in `run`."""
         longest = max(len(tokens) for tokens in batch)
         ids = np.full((len(batch), longest), self._pad, dtype=np.int64)
         mask, types = np.zeros_like(ids), np.zeros_like(ids)
@@ -114,7 +118,9 @@ class Graph:
 
 
 def batches(encoded: Sequence[Sequence[Any]], most_tokens: int) -> list[list[int]]:
-    """Group tokenized texts of similar length into batches, to minimise padding: a list of positions for each batch.
+    """Group tokenized texts of similar length into batches, to minimise padding.
+
+    Returns a list per batch: the indexes in `encoded` of its texts.
 
     Args:
         most_tokens: maximum number of tokens of a batch, including padding. A longer text is a batch of its own.

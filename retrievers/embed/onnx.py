@@ -39,7 +39,7 @@ class OnnxEmbedder:
     texts.
 
     Args:
-        folder: the model.
+        folder: the folder that contains the model.
         name: the embedder name that collections store. Two folders with one name must contain the same model.
         languages: languages the model was trained on, None for many.
         cores: maximum number of cores; None for all.
@@ -94,7 +94,7 @@ class OnnxEmbedder:
         return vector
 
     async def aclose(self) -> None:
-        """Let the threads end after their queued work, without waiting for it. The model is freed with the object."""
+        """Let the threads end after their queued work, without waiting for it. The model is freed with this object."""
         self._executor.shutdown(wait=False)
         self._questions.shutdown(wait=False)
 
@@ -116,7 +116,7 @@ class OnnxEmbedder:
 
 
 def _lower_priority() -> None:
-    """Give this thread a third of a normal thread's share of a busy core. Only Linux has priorities of threads."""
+    """Give the current thread a third of a normal thread's share of a busy core. Has an effect on Linux only."""
     if sys.platform == "linux":
         with suppress(PermissionError):  # some sandboxes forbid any change
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
@@ -132,7 +132,7 @@ class _Model:
         self._output = "sentence_embedding" if self._pooled else self._graph.outputs[0]
 
     def tokenize(self, texts: Sequence[str], kind: str) -> list[Any]:
-        """Tokenize texts, with the model's prompt for this kind of text prepended."""
+        """Tokenize texts, each with the model's prompt of the name `kind` prepended, if it has one."""
         prompt = self._prompts.get(kind, "")
         return self._graph.tokenize([prompt + text for text in texts])
 

@@ -1,4 +1,4 @@
-"""The embedders of a service: its own, and those of collections built with others."""
+"""The embedders of a service: the one in its settings, and those of collections that were built with others."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ class Embedders:
 
     @classmethod
     def of(cls, embedder: Embedder) -> "Embedders":
-        """Wrap an embedder. Returns `Embedders` unchanged."""
+        """Return `Embedders` with this embedder as the service's; an `Embedders` is returned unchanged."""
         return embedder if isinstance(embedder, cls) else cls(embedder)
 
     async def named(self, name: str) -> Embedder:
@@ -76,9 +76,10 @@ class Embedders:
         return True
 
     def languages_in(self, scope: Scope) -> frozenset[str] | None:
-        """Return the languages that all embedders of the searched collections know. None if each knows many.
+        """Return the languages that all embedders of the scope's collections know; None if no language is excluded.
 
-        Only the service's embedder counts if the scope has documents outside the database, or no usable embedder.
+        Only the service's embedder counts if the scope has documents outside the database, or if none of its
+        collections has an embedder that can be built here.
         """
         names = {one.embedder for one in scope.collections if one.chunks and one.embedder and self.has(one.embedder)}
         known = [self._languages(name) for name in names] if names and not scope.beside else [self.languages]
@@ -91,15 +92,15 @@ class Embedders:
         return self._others[name].languages if name in self._others else LANGUAGES.get(name)
 
     async def dimension(self) -> int:
-        """See `Embedder.dimension`; of the service's embedder."""
+        """Return the dimension of the service's embedder, see `Embedder.dimension`."""
         return await self._own.dimension()
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """See `Embedder.embed`; by the service's embedder."""
+        """Return vectors of the service's embedder, see `Embedder.embed`."""
         return await self._own.embed(texts)
 
     async def embed_query(self, text: str) -> Vectors:
-        """See `Embedder.embed_query`; by the service's embedder."""
+        """Return a vector of the service's embedder, see `Embedder.embed_query`."""
         return await self._own.embed_query(text)
 
     async def aclose(self) -> None:

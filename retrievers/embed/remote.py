@@ -61,11 +61,11 @@ _MOST_AROUND = 64 << 10
 
 
 class _Library(ABC):
-    """Base class: makes batches, checks answers, scales vectors to length 1 and caches recent questions.
+    """Base class of embedders that call a library, in batches; answers are checked, vectors scaled to length 1.
 
     Args:
         batch: maximum number of texts per call.
-        at_once: maximum count of numbers in one answer.
+        at_once: how many numbers (texts times dimension) one answer may contain.
     """
 
     def __init__(self, name: str, batch: int, at_once: int = _MOST_AT_ONCE) -> None:
@@ -88,7 +88,7 @@ class _Library(ABC):
 
         Raises:
             ValueError: a text is empty. The services would refuse the whole call.
-            Unavailable: the model cannot be loaded or reached, or its answer cannot be used.
+            Unavailable: the model cannot be loaded or reached, or its answer contains no usable vectors.
         """
         _refuse_empty(texts)
         if not texts:
@@ -120,7 +120,11 @@ class _Library(ABC):
 
     @abstractmethod
     async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
-        """Return one vector per text, in order, of any length and not yet checked."""
+        """Return one vector per text, in the order of the texts, as answered: not yet checked or scaled.
+
+        Args:
+            kind: "document" for passages, "query" for a question.
+        """
 
     def _unit(self, vectors: list[Any]) -> Vectors:
         try:
@@ -199,7 +203,7 @@ class LiteLLMEmbedder(_Library):
 
     Args:
         name: "PROVIDER/MODEL" ("voyage/voyage-3.5", "bedrock/cohere.embed-multilingual-v3").
-        base_url: None for the provider's own.
+        base_url: address of the API; None for the provider's own.
         api_key: if None, litellm looks for the provider's credentials in its usual places.
         timeout_s: timeout of one attempt, in seconds.
         retry: retries per batch of texts.
@@ -285,8 +289,8 @@ class FastEmbedEmbedder(_Library):
 async def in_litellm(use: Callable[[Any], Awaitable[_Returned]]) -> _Returned:
     """Return `await use(litellm)`, run in an event loop and thread only for litellm.
 
-    litellm parses answers, and imports more modules at its first call, in the event loop that calls it. This would
-    block the service's loop. litellm's clients can only be used in the loop that created them.
+    litellm parses answers, and imports more modules at its first call, in the event loop that calls it. That would
+    block the service's loop. All calls share one loop, as litellm's clients only work in the loop that created them.
     """
     return await _LITELLM.run(lambda: use(_import_litellm()))
 
@@ -343,7 +347,7 @@ def _refuse_empty(texts: Sequence[str]) -> None:
 
 
 def _in_order(source: str, items: object, count: int) -> list[Any]:
-    """Return the vectors of an answer, one per text, in the order of the texts."""
+    """Return the vectors of an answer, one per text, in their order. Raises Unavailable if the answer has others."""
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise Unavailable(source, "its answer holds no list of vectors")
     if len(items) != count:

@@ -43,7 +43,7 @@ class RetryPolicy:
     `first_wait_s` up to `longest_wait_s`, plus a random part of up to `first_wait_s`. `Retry-After` can extend it.
 
     Attributes:
-        budget_s: time for all attempts and waits, in seconds. A wait that would exceed it is not started.
+        budget_s: time for all attempts and the waits between, in seconds. A wait that would exceed it is not started.
         attempts: maximum number of attempts, including the first.
         longest_asked_s: maximum wait that the server can request by `Retry-After`, in seconds.
     """
@@ -138,7 +138,7 @@ async def repeat(send: Callable[[], Awaitable[T]], *, policy: RetryPolicy, timeo
 
 
 def of_the_connection(error: BaseException) -> bool:
-    """Return whether the error is the HTTP client library's own. The SDK lets it through if an answer breaks off."""
+    """Return whether an error was raised by the HTTP client library: the SDK passes it on if an answer breaks off."""
     return type(error).__module__.partition(".")[0] in _HTTP_CLIENTS
 
 

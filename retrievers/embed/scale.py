@@ -30,8 +30,8 @@ async def unrelated(embedder: Embedder) -> float:
     """Return the mean cosine of unrelated texts, 0 to 0.95. Measured once per embedder.
 
     Raises:
-        Unavailable: the measurement has been running for more than 1 s, or has failed in the 10 s after its start.
-            Later callers do not wait for it again.
+        Unavailable: the measurement has been running for more than 1 s, or was started less than 10 s ago and failed.
+            A running measurement goes on, and later callers no longer wait for it.
     """
     if (known := _measured.get(embedder.name)) is not None:
         return known

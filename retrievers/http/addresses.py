@@ -74,7 +74,7 @@ _ISATAP, _ISATAP_BITS = 0x00005EFE, 0xFDFFFFFF
 
 
 def refusal(address: str) -> str | None:
-    """Return why an address may not be connected to ("loopback"); None if it may.
+    """Return why an address may not be connected to ("loopback"); None if connections to it are allowed.
 
     Args:
         address: IPv4 or IPv6, in a form that `ipaddress` parses. For any other text the result is "no address".
@@ -103,7 +103,7 @@ def _named(
 
 
 def _embedded(ip: IPv6Address) -> Iterable[IPv4Address]:
-    """Yield the IPv4 addresses inside an IPv6 address, to which a network may forward its traffic."""
+    """Yield the IPv4 addresses contained in an IPv6 address: a network may forward its traffic to them."""
     value = int(ip)
     if value > 1 and any(ip in network for network in _LOW_32_BITS_ARE_IPV4):
         yield IPv4Address(value & _32_BITS)

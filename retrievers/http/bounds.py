@@ -60,7 +60,7 @@ class ResponseLimits:
 
     Attributes:
         bytes: maximum size, both before and after decompression.
-        values: maximum number of JSON values, estimated from punctuation. For an event stream: per event.
+        values: maximum number of JSON values, estimated from punctuation. For an event stream: in each event.
     """
 
     bytes: int = 4 << 20
@@ -76,7 +76,7 @@ _ends_at: ContextVar[float] = ContextVar("ends_at", default=math.inf)
 
 @contextmanager
 def limits(bytes: int, values: float) -> Iterator[None]:
-    """Replace the usual limits, for the answers to requests sent inside the block. Arguments as in `ResponseLimits`."""
+    """Set other limits than the usual ones for answers to requests sent inside the block. See `ResponseLimits`."""
     token = _limits.set(ResponseLimits(bytes, values))
     try:
         yield
@@ -86,8 +86,9 @@ def limits(bytes: int, values: float) -> Iterator[None]:
 
 @contextmanager
 def ending_within(timeout_s: float) -> Iterator[None]:
-    """Set a deadline that `left_s` reads inside the block: for requests that an SDK sends from threads, which cannot be
-    cancelled.
+    """Set a deadline that `left_s` reads inside the block.
+
+    It is meant for requests that an SDK sends from threads, which cannot be cancelled.
     """
     token = _ends_at.set(time.monotonic() + timeout_s)
     try:
@@ -118,7 +119,7 @@ async def _prepare(request: Any) -> None:
 
 
 async def _traced(event: str, info: Mapping[str, Any]) -> None:
-    """Limit the heads of answers. httpcore and httpcore2 call this for every event of a request."""
+    """Limit the size of status line and headers. httpcore and httpcore2 call this for every event of a request."""
     what, _, state = event.rpartition(".")
     if what.endswith(".receive_response_headers"):
         _head_left.set(_MOST_HEAD_BYTES if state == "started" else None)
@@ -157,7 +158,7 @@ def _body_class(library: str) -> type["_BoundedBody"]:
 
 
 class Meter:
-    """Decompresses a body and checks its limits, while its bytes arrive.
+    """Decompresses the body of an answer and checks its limits, while its bytes arrive.
 
     Args:
         packed: the body is compressed by gzip.
@@ -177,7 +178,7 @@ class Meter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a compressed body is complete."""
+        """Whether a compressed body has arrived to its end; always True for a body that is not compressed."""
         return self._unpacker is None or self._unpacker.eof
 
     def pieces(self, part: bytes) -> Iterator[bytes]:
@@ -200,7 +201,7 @@ class Meter:
                 yield piece[start : start + self._most_at_once]
 
     async def read(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-        """Yield the pieces of a body whose bytes arrive as `parts`. Raises like `pieces`."""
+        """Yield the decompressed pieces of a body whose bytes arrive as `parts`. Raises like `pieces`."""
         number = 0
         async for part in parts:
             for piece in self.pieces(part):
@@ -254,8 +255,8 @@ def parse_json(data: bytes) -> Any:
     """Parse JSON text. Takes up to 50 ms.
 
     Raises:
-        BadAnswer: it has too many values or is nested too deeply.
-        ValueError: it is not JSON.
+        BadAnswer: the JSON has too many values or is nested too deeply.
+        ValueError: the text is not JSON.
     """
     check_crowd(data)
     try:
@@ -291,11 +292,15 @@ def bad_answer_in(error: BaseException | None) -> BadAnswer | None:
 
 
 def too_long(most_bytes: int, of: str = "its answer") -> BadAnswer:
-    """Return the error for a body that exceeds this number of bytes."""
+    """Return the error to raise for a body with more than `most_bytes`.
+
+    Args:
+        of: name of the body in the message.
+    """
     limit = f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
     return BadAnswer(f"{of} is longer than {limit}")
 
 
 def _values_in(part: bytes) -> int:
-    """Estimate the number of values in a section of JSON text: count its punctuation, even inside strings."""
+    """Estimate the number of JSON values in a section of JSON text: count its punctuation, even inside strings."""
     return sum(map(part.count, (b",", b":", b"[", b"{")))

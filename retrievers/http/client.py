@@ -39,7 +39,7 @@ class ProviderRefusal(Unavailable):
 
     Attributes:
         status: HTTP status.
-        body: JSON of the answer, for providers with error codes of their own; None if it is not JSON.
+        body: the answer's JSON, for providers with error codes of their own; None if the answer is not JSON.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ Send = Callable[[str, str, Mapping[str, str], bytes | None], Response]
 
 
 class Client:
-    """Client of a provider's API.
+    """Client that sends JSON requests to a provider's API.
 
     Args:
-        source: the retriever's name, for error messages.
+        source: the name of the retriever that uses the client, for error messages.
         secrets: keys that are masked in error messages, in case the provider repeats them.
     """
 
@@ -99,7 +99,7 @@ class Client:
             params: query parameters; None values are dropped.
             body: body to send as JSON.
             content: body as bytes, instead of `body`.
-            timeout_s: for all attempts together, including their bodies.
+            timeout_s: time limit for all attempts together, including the reading of their bodies.
             attempts: maximum number of attempts. Connection errors, 429 and 5xx are retried. A `Retry-After` that is
                 longer than `_LONGEST_WAIT_S` or than the time left prevents the retry.
         Raises:
@@ -147,7 +147,7 @@ class Client:
         there is no answer in time, or if the answer exceeds a limit on its size or its number of JSON values.
 
         Args:
-            timeout_s: time limit of the function, counted from the call of this method and again from its own.
+            timeout_s: time limit in seconds, both from the call of this method and from the call of the function.
         """
         loop = asyncio.get_running_loop()
         ends_at = time.monotonic() + timeout_s
@@ -208,7 +208,7 @@ class Client:
             raise _Lost(self._source, f"the connection failed ({type(error).__name__})") from None
 
     def _said(self, data: bytes) -> str:
-        """Return the message in the JSON body of an error, found under one of the usual keys; "" if there is none."""
+        """Return the error message in the JSON body of an answer, under one of the usual keys; "" if there is none."""
         try:
             found = json.loads(data)
         except (ValueError, RecursionError):

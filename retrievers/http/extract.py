@@ -25,7 +25,7 @@ _PUBLISHED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """The content of a page.
+    """The content of a web page.
 
     Attributes:
         text: the page's own content, without menus and footers; headings and lists as Markdown.
@@ -56,7 +56,7 @@ async def extract(markup: str) -> Extract:
 
 
 def read_to_message(file: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Yield one JSON object: the result of `read` for a file of UTF-8 markup. It is a task of `retrievers.sandbox`."""
+    """Yield one JSON object: the result of `read` for a file of UTF-8 markup. Run as a task of `retrievers.sandbox`."""
     yield asdict(read(file.read().decode()))
 
 
@@ -82,7 +82,7 @@ def read(markup: str) -> Extract:
 def _published(markup: str) -> str | None:
     """Return the publication date that the markup states, in ISO form; None if it states none.
 
-    The library's own date is not used: it may be guessed from the text.
+    The date that the extraction library reports is not used: the library may have guessed it from the text.
     """
     stated = _PUBLISHED.search(markup)
     try:

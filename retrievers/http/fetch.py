@@ -57,7 +57,7 @@ Connect = Callable[[str, int], Awaitable[httpcore2.AsyncNetworkStream]]
 
 
 class Gone(Unavailable):
-    """The server says that the page does not exist, permanently."""
+    """The server says that a page does not exist, permanently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,14 @@ async def _connect(address: str, port: int) -> httpcore2.AsyncNetworkStream:
 
 
 class Fetcher:
-    """Fetches pages, several at a time.
+    """Fetches web pages as text, several at a time, from public addresses only.
 
-    It uses no proxies, netrc or cookies: a request tells the server nothing but the URL.
+    No proxies, netrc or cookies are used, so a request contains no secrets of this machine.
 
     Args:
         cache_s: how long a page is cached, in seconds.
-        resolve: resolves names; its results are checked.
-        connect: connects to a checked address.
+        resolve: resolves host names. All resulting addresses must be public, or the page is refused.
+        connect: connects to an address that was found to be public.
     """
 
     def __init__(self, *, cache_s: float = 15 * 60.0, resolve: Resolve = _resolve, connect: Connect = _connect) -> None:
@@ -120,10 +120,10 @@ class Fetcher:
         """Return the page at a URL.
 
         Args:
-            timeout_s: for everything together: name resolution, redirects, body, text extraction.
+            timeout_s: time limit for everything together: name resolution, redirects, body, text extraction.
         Raises:
             BadRequest: the URL, an address of its host, or a redirect target is not allowed.
-            Unavailable: there is no answer in time, it is an error, or it has no text that can be read.
+            Unavailable: there is no answer in time, the answer is an error, or it has no text that can be read.
         """
         with _refused("the URL"):
             target = read_url(url)
@@ -138,11 +138,11 @@ class Fetcher:
         return page
 
     async def check(self, url: str, *, timeout_s: float = 10.0) -> Site:
-        """Check a URL and the addresses of its host, without connecting.
+        """Check that a URL and all addresses of its host are allowed, without connecting; return both.
 
         Raises:
             BadRequest: the URL or an address of its host is not allowed.
-            Unavailable: its host name cannot be resolved, or not in time.
+            Unavailable: the host name cannot be resolved in time.
         """
         with _refused("the URL"):
             target = read_url(url)
@@ -181,7 +181,7 @@ class Fetcher:
         return Site(target, tuple(dict.fromkeys(addresses)))
 
     async def _get(self, site: Site) -> "_PageBody | str":
-        """Send the request. Return the body of the answer, or the location of a redirect."""
+        """Send a GET request. Return the body of the answer, or the `Location` of a redirect."""
         target = site.target
         url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
         headers = [("Host", target.authority), *_HEADERS]
@@ -289,10 +289,10 @@ def _refused(whose: str) -> Iterator[None]:
 
 
 async def _received(host: str, response: httpcore2.Response) -> _PageBody | str:
-    """Return the body, or the location of a redirect.
+    """Return the body of an answer, or the `Location` of a redirect.
 
     Raises:
-        Unavailable: the answer is an error, its body is too long, or its type is not supported.
+        Unavailable: the answer is an error, its body is too long, or its content type is not supported.
     """
     headers = {name.lower(): value.decode("utf-8", "surrogateescape") for name, value in response.headers}
     location = headers.get(b"location")
@@ -325,7 +325,7 @@ async def _unpacked(host: str, response: httpcore2.Response, encoding: str) -> b
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    """Decode text in the stated character set, or else in one that fits. If none fits: UTF-8 with replaced bytes."""
+    """Decode text in the stated character set, or else in one that fits. If none fits, as UTF-8 with replaced bytes."""
     try:
         if charset is not None and codecs.lookup(charset).name == "utf-8":
             return data.decode("utf-8-sig", "replace")

@@ -23,10 +23,10 @@ _NOT_IN_ADDRESS = re.compile(r"[\s\x00-\x20\x7f-\x9f\ud800-\udfff<>\"\\]")
 
 @dataclass(frozen=True, slots=True)
 class ProviderHit:
-    """One result of a provider, as received.
+    """One result of a search at a provider, as received.
 
     Attributes:
-        id: the provider's id of the document; None to use the URL or else the position.
+        id: the provider's id of the document; None to use the URL, or without one the position in the results.
         score: the provider's score; None if it gives none.
     """
 
@@ -41,7 +41,7 @@ class ProviderHit:
 def hits_of(
     found: Sequence[ProviderHit], query: Query, source: str, *, at: datetime | None = None, by_text: bool = False
 ) -> list[Hit]:
-    """Convert results to hits, without empty and duplicate results.
+    """Convert a provider's results to hits, without empty and duplicate results.
 
     Args:
         source: the retriever's name, used as the collection name.
@@ -78,7 +78,10 @@ def hits_of(
 
 
 def _of_text(text: str) -> int:
-    """Return an even number derived from a text. Even, so that the numbers of two texts are never adjacent."""
+    """Return an even number derived from a text, to be used as an ordinal.
+
+    All are even, so that two passages never have adjacent ordinals, which would mean that one follows the other.
+    """
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 2 << 1
 
 
@@ -111,7 +114,7 @@ def number(value: object) -> float | None:
 
 
 def records(value: object, most: int = MOST_RECORDS) -> list[Mapping[str, Any]]:
-    """Return the JSON objects among the first `most` entries of a list; [] for anything but a list."""
+    """Return the JSON objects among the first `most` elements of a list; [] if the value is not a list."""
     return [one for one in value[:most] if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 

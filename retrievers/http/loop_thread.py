@@ -26,7 +26,7 @@ class LoopThread:
     async def run(self, make: Callable[[], Awaitable[Returned]]) -> Returned:
         """Return the result of `await make()`, all of which runs in the thread, with the caller's context variables.
 
-        Cancelling this call cancels that one, without waiting for its end. Errors are raised unchanged.
+        Cancelling this call cancels the awaitable, without waiting for its end. Errors are raised unchanged.
         """
 
         async def made() -> Returned:

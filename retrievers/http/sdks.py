@@ -75,9 +75,9 @@ def _blocking_client(handlers: Any) -> Callable[..., Any]:
     """Return a factory of the blocking clients with which litellm looks up models and tokens in threads.
 
     An ordinary blocking client applies its timeout to each read, and its thread cannot be cancelled, so it could read
-    for ever. These clients send each request through a limited asynchronous client in an event loop of its own, with
-    the deadline of the current call. In a thread whose event loop runs, a request fails at once, because it would block
-    that loop. Only lookups of prices are sent there.
+    for ever. The clients made here send each request through a limited asynchronous client in an event loop of its own,
+    with the deadline of the current call. In a thread with a running event loop, a request fails at once, because it
+    would block that loop. The only such requests are lookups of prices.
 
     Args:
         handlers: litellm's module of HTTP clients.
@@ -109,8 +109,8 @@ def _blocking_client(handlers: Any) -> Callable[..., Any]:
 def _limit_threads(client: Any) -> None:
     """Make boto3 and requests send through a limited client, wherever a deadline is set (see `ending_within`).
 
-    litellm reads SageMaker's vectors and the tokens of Google and Databricks with these two libraries, which would read
-    as long as bytes arrive. Their other users, such as buckets, set no deadline and are not affected.
+    litellm reads SageMaker's vectors and the access tokens of Google and Databricks with these two libraries, which
+    would read as long as bytes arrive. Other users of the two, such as buckets, set no deadline and are not affected.
     """
 
     def limit_send(owner: Any, answer_of: Callable[[Any, Any, _UnpackedAnswer], Any]) -> None:
@@ -148,7 +148,7 @@ class _UnpackedAnswer(io.BytesIO):
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
-    """A pattern whose `sub` cuts the text to `_MOST_ERROR_CHARACTERS` before it replaces matches."""
+    """A regular expression whose `sub` cuts the text to `_MOST_ERROR_CHARACTERS` before it replaces matches."""
 
     pattern: re.Pattern[str]
 

@@ -36,7 +36,7 @@ class Target:
     """A parsed URL.
 
     Attributes:
-        host: a name in lower case and ASCII, or an address; IPv6 without brackets.
+        host: a name in lower case and ASCII, or an IP address; IPv6 without brackets.
         path: path with query; ASCII, begins with "/".
     """
 
@@ -66,7 +66,7 @@ def read_url(url: str) -> Target:
     """Parse a URL.
 
     Raises:
-        BadRequest: it is not a plain http or https URL of a potentially public host. The message says why.
+        BadRequest: the text is not a plain http or https URL of a host that may be public. The message says why.
     """
     _check_characters(url)
     parts = _PARTS.fullmatch(url)
@@ -88,10 +88,10 @@ def redirected(base: Target, location: str) -> Target:
     """Return the target of a redirect.
 
     Args:
-        location: value of the header, absolute or relative.
+        location: value of the `Location` header, absolute or relative to `base`.
     Raises:
-        BadRequest: as in `read_url`, or it leads from https to http, where anybody on the network could change the
-            answer.
+        BadRequest: as in `read_url`, or the redirect leads from https to http, where anybody on the network could
+            change the answer.
     """
     _check_characters(location)
     if location.startswith("//"):
@@ -134,7 +134,7 @@ def _host(written: str) -> str:
 
 
 def _ipv4(host: str, written: str) -> str:
-    """Return an IPv4 address. Only the dotted form is allowed, although resolvers also accept 127.1 and 0x7f.1."""
+    """Return the host, an IPv4 address. Only four decimal numbers are allowed, not 127.1 or 0x7f.1 as in resolvers."""
     try:
         if host == written:
             return str(IPv4Address(host))

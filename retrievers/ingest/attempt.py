@@ -62,12 +62,13 @@ class JobAttempt:
     """One attempt at a job.
 
     Attributes:
-        lines: the queues that it may wait in, in order. It uses the first one whose size limit its documents keep.
-        turn: called with tenant and collection; returns what to acquire to write to the collection.
+        lines: queues that the job may wait in, in order. It uses the first one whose size limit its documents keep.
+        turn: called with the names of tenant and collection; returns what to acquire to write to the collection.
         work: content of the job, loaded when a queue lets the job pass.
         tries: how often a failed dependency interrupted the job before.
         items: the documents to store.
         before: number of documents of the delivery that were processed before this attempt and are not in `items`.
+        report: counts and failures of this attempt so far.
         lost: why the lease is lost; None while the job has it.
         ending: True once the result is being recorded.
         mirror: the run to carry out, for a mirror's job; None to look it up by the mirror's id.
@@ -113,9 +114,9 @@ class JobRunner:
         """Carry out a job. If this call is cancelled, the job is returned to the queue.
 
         Raises:
-            BadRequest: the job cannot be done, and has failed.
+            BadRequest: the job cannot be done, and is recorded as failed.
             Unavailable: a dependency failed. The job is returned to the queue, to be tried again later.
-            LostLease: another worker has taken it over, or it was cancelled.
+            LostLease: another worker has taken over the job, or the job was cancelled.
         """
         try:
             return await self._attempt(run)
@@ -265,7 +266,7 @@ class JobRunner:
         )
 
     async def _one_by_one(self, run: JobAttempt) -> None:
-        """Store documents one by one. One that causes an error or a worker's death then does not affect the others."""
+        """Store a job's documents one by one, so that one that causes an error or kills a worker affects no other."""
         run.report = Report()
         items = iter(run.items)
         while (numbered := await asyncio.to_thread(next, items, None)) is not None:
@@ -322,7 +323,7 @@ class JobRunner:
     async def _end(
         self, run: JobAttempt, failed: Sequence[Failure] = (), payloads: Mapping[int, bytes | None] | None = None
     ) -> None:
-        """Record the result, and stop renewing the lease.
+        """Record the result of the job, and stop renewing its lease.
 
         A renewal after this transaction would find the lease gone, and would take it for lost.
 
@@ -334,7 +335,7 @@ class JobRunner:
 
 
 def _records(payload: bytes, indexes: Sequence[int]) -> dict[int, bytes | None]:
-    """Return the records of a delivery at these indexes, by index."""
+    """Return the encoded records at these indexes of a delivery, by index."""
     wanted = set(indexes)
     return {index: record for index, record in enumerate(encoded_records(payload)) if index in wanted}
 

@@ -1,9 +1,9 @@
 """Check that everything stored for a collection is what ingestion makes of its documents, and repair it.
 
-Each document is prepared again from its row and compared with its stored passages. The counts are recomputed from the
-passages and compared with the stored counts. Each comparison reads one state of the collection in a transaction that
-does not block writers. It sees all or none of the rows that a writer changes, so concurrent ingestion is not reported
-as an error. Repairs use the code that ingests, so the result equals a fresh build.
+Each document is prepared again from its row and compared with its stored passages. The counts (of documents, passages,
+words, terms and field values) are recomputed and compared with the stored counts. Each comparison reads one state of
+the collection in a transaction that does not block writers. It sees all or none of the rows that a writer changes, so
+concurrent ingestion is not reported as an error. Repairs use the code that ingests, so the result equals a fresh build.
 """
 
 import asyncio
@@ -109,7 +109,7 @@ class Checker:
 
     @asynccontextmanager
     async def _at(self, *, frozen: bool = False) -> AsyncIterator[collections.Connection]:
-        """Open a transaction. With `frozen`, it only reads, and sees a single state of the collection."""
+        """Open a transaction. With `frozen`, the transaction only reads, and sees a single state of the collection."""
         async with self.database.transaction(whole(self.collection.tenant), frozen=frozen) as connection:
             if self._until is not None:
                 left_ms = max(1, round(1000 * (self._until - time.monotonic())))
@@ -124,10 +124,10 @@ class Checker:
     async def _next(self, after: str) -> list[str]:
         """Return the ids of the next documents to compare, in order of id; [] at the end.
 
-        Their passages are limited in number, but there is at least one document.
+        Together they have at most `_BATCH_PASSAGES` passages, unless a single document has more.
 
         Args:
-            after: id of the last document compared.
+            after: id of the last document compared; "" at the start.
         """
         async with self._at() as connection:
             rows = await _rows(connection, _IDS, self._which | {"after": after, "most": _BATCH})
@@ -141,7 +141,7 @@ class Checker:
         return ids
 
     async def _differing(self, ids: Sequence[str]) -> dict[str, list[str]]:
-        """Return the ids of documents that differ from how they would be stored now, by kind of difference."""
+        """Return the ids of documents that are not stored as they would be now, by kind; see `compared`."""
         async with self._at(frozen=True) as connection:
             stored, fields = await read_stored(connection, self.collection.tenant, self.collection.number, ids)
             prepared, lexemes = await asyncio.to_thread(self._made, stored, fields)
@@ -165,7 +165,7 @@ class Checker:
         return prepared, json.dumps(lexemes, ensure_ascii=False)
 
     async def _totals(self) -> Wrong:
-        """Return the errors in the collection's totals, except differences that a running delivery is about to end."""
+        """Return the errors in the collection's counts, except those that last only until a running delivery ends."""
         version, looks = -1, 0
         for pause_s in _LOOKS_S:
             await asyncio.sleep(pause_s)
@@ -198,7 +198,7 @@ class Checker:
             await remove_retired(self.database, self.collection.tenant, row[0], within_s=600)
 
     async def _store_again(self, ids: Sequence[str]) -> None:
-        """Store documents again, except those that were written in the meantime, which are correct."""
+        """Store documents again, except those that ingestion has written in the meantime: these are correct."""
         tenant, number = self.collection.tenant, self.collection.number
         async with self._at(frozen=True) as connection:
             stored, fields = await read_stored(connection, tenant, number, ids)

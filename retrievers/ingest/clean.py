@@ -39,7 +39,7 @@ def decode(data: bytes, *, declared: str | None = None, of: str = "file") -> tup
         declared: a character set named by the file itself; ignored if it is unknown or does not fit.
         of: what the bytes are, for the message ("line").
     Raises:
-        BadDocument: none of them fits. The message contains the offset of the first wrong byte.
+        BadDocument: none of these encodings fits. The message contains the offset of the first wrong byte.
     """
     own = _known(declared)
     offset = 0
@@ -54,7 +54,7 @@ def decode(data: bytes, *, declared: str | None = None, of: str = "file") -> tup
 
 
 def stream_encoding(stream: BinaryIO) -> str:
-    """Return the name of a file's encoding: it fits all bytes. The file is read in pieces, and left at its start.
+    """Return the name of the encoding that fits all bytes of a file. The file is left at its start.
 
     Raises:
         BadDocument: as in `decode`.
@@ -73,7 +73,7 @@ def stream_encoding(stream: BinaryIO) -> str:
 
 
 def encoding_notes(encoding: str) -> tuple[str, ...]:
-    """Return a note for documents whose file encoding was guessed."""
+    """Return one note for the documents of a file whose encoding was guessed (GB18030); () for any other encoding."""
     return ("read as GB18030, because it is not UTF-8",) if encoding == "gb18030" else ()
 
 

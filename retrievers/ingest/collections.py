@@ -18,7 +18,7 @@ MAX_NAME_CHARACTERS = 128
 
 
 class Replaced(Exception):
-    """The collection was rebuilt meanwhile: another number now has its name."""
+    """The collection was rebuilt in the meantime: its name now belongs to a collection with another number."""
 
 
 def check_name(collection: str) -> None:
@@ -61,21 +61,21 @@ async def fields_of(connection: Connection, tenant: str, name: str) -> dict[str,
 
 
 async def lock_fields(connection: Connection, tenant: str, number: int) -> dict[str, Any]:
-    """Return the field catalogue and lock it until the end of the transaction.
+    """Lock a collection with this number until the end of the transaction; return its field catalogue as stored.
 
     Raises:
         UnknownCollection: the collection was deleted meanwhile.
-        Replaced: it was rebuilt meanwhile.
+        Replaced: the collection was rebuilt meanwhile.
     """
     return dict((await lock(connection, tenant, number))[0])
 
 
 async def lock_public(connection: Connection, tenant: str, number: int) -> bool | None:
-    """Return whether a collection holds public documents, locked until the end of the transaction; None if it is empty.
+    """Lock a collection as `lock` does; return whether it has public documents, None if it is empty.
 
     Raises:
         UnknownCollection: the collection was deleted meanwhile.
-        Replaced: it was rebuilt meanwhile.
+        Replaced: the collection was rebuilt meanwhile.
     """
     await lock(connection, tenant, number)
     cursor = await connection.execute(
@@ -92,8 +92,8 @@ async def lock(connection: Connection, tenant: str, number: int) -> Row:
     Every change of documents starts here, so counts stay exact and writers can't deadlock.
 
     Raises:
-        UnknownCollection: it was deleted meanwhile.
-        Replaced: it was rebuilt meanwhile.
+        UnknownCollection: the collection was deleted meanwhile.
+        Replaced: the collection was rebuilt meanwhile.
     """
     return await _live(connection, tenant, number, _LOCK)
 
@@ -123,7 +123,10 @@ async def _live(connection: Connection, tenant: str, number: int, statement: Lit
 
 
 async def lock_all(connection: Connection, tenant: str, number: int) -> None:
-    """Lock a collection, then the shadows built to replace it: the order in which rebuilds lock. Raises like `lock`."""
+    """Lock a collection, then its shadows (collections that are built to replace it). Raises like `lock`.
+
+    Rebuilds lock in the same order, so there are no deadlocks.
+    """
     await lock(connection, tenant, number)
     await show_shadows(connection)
     await connection.execute(
@@ -166,7 +169,7 @@ async def set_description(connection: Connection, tenant: str, number: int, desc
 async def open_parts(
     connection: Connection, tenant: str, number: int, wanted: Iterable[tuple[str, ...]]
 ) -> dict[tuple[str, ...], int | None]:
-    """Return the numbers of a locked collection's parts, by their readers. Missing parts are created.
+    """Return the numbers of parts of a locked collection, by the readers of each part. Missing parts are created.
 
     A part is the documents with the same readers. Documents without readers belong to no part: () -> None.
 

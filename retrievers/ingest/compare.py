@@ -16,15 +16,17 @@ def compared(
     prepared: Sequence[Prepared], kept: Mapping[str, Row], rows: Mapping[str, Sequence[Row]], mean: float,
     embedder: tuple[int, int],
 ) -> dict[str, list[str]]:  # fmt: skip
-    """Return the ids of documents that differ from how they would be stored now, by kind of difference.
+    """Return the ids of documents that are not stored as they would be now, by kind of difference.
 
     Args:
+        prepared: the documents as they would be stored now.
         kept: stored columns of each document by id, as read by `retrievers.ingest.check`.
         rows: stored columns of each document's passages, by document id.
         mean: mean length of a passage that BM25 uses, in words.
         embedder: number and dimension of the collection's embedder.
     Returns:
-        Ids under "documents" (row or counts), "passages" (text, terms or weights) and "vectors". Only kinds with ids.
+        Ids under "documents" (the document's row differs), "passages" (their text, terms or weights differ) and
+        "vectors" (one is missing or damaged, or another embedder computed it). A kind without ids is left out.
     """
     wrong: dict[str, list[str]] = defaultdict(list)
     for item in prepared:
@@ -48,7 +50,14 @@ def compared(
 
 
 def _as_made(n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scope: Sequence[Any], mean: float) -> bool:
-    """Return whether a stored passage is what ingestion would store."""
+    """Return whether a stored passage, apart from its vector, is what ingestion would store.
+
+    Args:
+        n: number of the passage in its document, from 0.
+        row: stored columns of the passage.
+        fields, scope: columns that the document shares with its passages.
+        mean: mean length of a passage that BM25 uses, in words.
+    """
     given = (n, passage.start, passage.end, passage.length, passage.heading, passage.digest, passage.text, passage.gap)
     ordinal, _, start, end, length, heading, digest, body, gap, places, found, *own, stored, _ = row
     if (ordinal, start, end, length, heading, bytes(digest), body, gap) != given or not found:

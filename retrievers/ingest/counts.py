@@ -24,7 +24,7 @@ ChangesByPart = defaultdict[int, values.Changes]
 
 
 def no_changes() -> ChangesByPart:
-    """Return a `ChangesByPart` without changes."""
+    """Return an empty `ChangesByPart`, to which changes are added."""
     return defaultdict(values.Changes)
 
 
@@ -54,7 +54,7 @@ async def uncount_terms(connection: Connection, tenant: str, number: int, ids: S
 async def stored_terms(
     connection: Connection, tenant: str, number: int, ids: Sequence[str]
 ) -> defaultdict[int, Counter[str]]:
-    """Return the number of the documents' passages with each term: number of collection or part -> term -> count."""
+    """Return in how many passages of the documents each term occurs: number of collection or part -> term -> count."""
     which = {"tenant": tenant, "collection": number, "ids": list(ids)}
     return await asyncio.to_thread(_by_what_counts, await fetched(await connection.execute(_STORED_TERMS, which)))
 
@@ -78,7 +78,8 @@ async def uncount_documents(connection: Connection, tenant: str, rows: Sequence[
     """Subtract documents from the stored counts, and their field values from `changes`, which the caller applies.
 
     Args:
-        rows: (id, title, fields, language, chunks, words, public, number of the collection or part that counts it).
+        rows: for each document: id, title, field values, language, number of passages, number of words, whether it is
+            public, and the number of the collection or part that counts it.
     """
     by_part: dict[int, list[Row]] = {}
     for row in rows:
@@ -91,10 +92,11 @@ async def uncount_documents(connection: Connection, tenant: str, rows: Sequence[
 
 
 async def count_terms(connection: Connection, tenant: str, number: int, counts: Sequence[tuple[str, int]]) -> None:
-    """Add to the counts of terms.
+    """Add to the numbers of passages that contain each term.
 
     Args:
-        counts: (term, change of the number of passages that contain it), sorted by term.
+        number: number of the collection or part that counts the passages.
+        counts: (term, change of the number of passages that contain the term), sorted by term.
     """
     for start in range(0, len(counts), _TERMS_AT_ONCE):
         some = counts[start : start + _TERMS_AT_ONCE]
@@ -109,7 +111,7 @@ async def count_terms(connection: Connection, tenant: str, number: int, counts: 
 
 
 async def count_documents(connection: Connection, tenant: str, number: int, documents: Sequence[Prepared]) -> None:
-    """Add documents to the stored counts of their collection or part."""
+    """Add documents, with their passages, words and languages, to the stored counts of their collection or part."""
     passages = [passage for item in documents for passage in item.passages]
     await _add_to_counts(
         connection,

@@ -23,7 +23,7 @@ class Delivery:
     """Documents as submitted.
 
     Attributes:
-        payload: a JSON list of records, one a line, or the content of a file.
+        payload: a JSON list with one record per line, or the content of a file.
         file: name of the file; None for records.
         documents: number of records; None for a file, which has not been read yet.
     """
@@ -70,10 +70,10 @@ def _bounded(delivery: Delivery) -> Delivery:
 def dumped(value: object) -> bytes:
     """Encode a value as JSON that `loaded` decodes to the same value.
 
-    Unpaired surrogates and NaN are kept: the documents are checked later.
+    Unpaired surrogates and NaN are kept, so that a document with them is rejected later, without the others.
 
     Raises:
-        BadRequest: it cannot be written as JSON.
+        BadRequest: the value cannot be written as JSON.
     """
     try:
         return json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass")
@@ -84,7 +84,13 @@ def dumped(value: object) -> bytes:
 
 
 def _cut(value: Any, depth: int = 0) -> Any:
-    """Replace everything below `_CUT_DEPTH` levels by None. This is still deeper than a document may be nested."""
+    """Return a copy with everything nested deeper than `_CUT_DEPTH` levels replaced by None.
+
+    A document that is cut here is still nested too deeply to be stored, so it is rejected later.
+
+    Args:
+        depth: number of levels around `value`.
+    """
     if depth > _CUT_DEPTH:
         return None
     if isinstance(value, dict):
@@ -113,5 +119,5 @@ def loaded(payload: bytes) -> Any:
 
 
 def _same(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON object unchanged. Being Python code, it lets other threads run, which the decoder blocks."""
+    """Return a JSON object unchanged. Called by the decoder per object, so that other threads can run in between."""
     return value

@@ -20,10 +20,10 @@ class Document:
         where: its position in the input, for messages ("docs.jsonl:17").
         id: unique within its collection.
         metadata: as given. The fields of the collection determine the types of the values.
-        important: key terms, weighted higher than the text (BM25F).
-        questions: questions that the document answers, with the highest weight.
-        public: if it belongs to the platform tenant, every tenant may read it.
-        readers: users and groups that may read it; empty for everybody in the tenant.
+        important: key terms, weighted higher than the text in full-text search (BM25F).
+        questions: questions that the document answers, with the highest weight in full-text search.
+        public: True lets every tenant read the document, if it belongs to the platform tenant; otherwise no effect.
+        readers: users and groups that may read the document; empty for everybody in the tenant.
         enabled: False only stores the document: it is not found and not counted.
         notes: repairs made while reading ("3 control characters replaced").
         places: where in the text the pages, slides or rows of its file begin; None if it has none.

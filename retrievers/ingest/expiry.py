@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Expiry:
-    """Deletes what has expired, at most once a minute. Several processes may do so at the same time.
+    """Deletes expired rows of all tenants, at most once a minute. Several processes may do so at the same time.
 
     Args:
         patience_s: how long to wait for one statement, in seconds.
@@ -54,16 +54,16 @@ class Expiry:
             _log.warning("expired rows could not be deleted; the next try is in %g s: %s", _EVERY_S, reason)
 
     async def sweep(self) -> None:
-        """Delete a batch of expired jobs, traces, conversations and records of all tenants."""
+        """Delete a batch of each kind of expired row of all tenants, such as jobs, traces and conversations."""
         await self._fetch("SELECT signalbox.sweep(%s, %s)", _BATCH)
 
     async def expired(self) -> list[tuple[str, int]]:
-        """Return tenant and number of collections with expired documents that are still counted."""
+        """Return (tenant, collection number) of the collections with expired documents that are still counted."""
         rows = await self._fetch("SELECT * FROM signalbox.expired_documents(%s, %s)", _BATCH)
         return [(row[0], row[1]) for row in rows]
 
     async def settle(self, tenant: str, number: int) -> None:
-        """Remove expired documents from what is searched and counted in a collection, see `settle`.
+        """Remove expired documents from what is searched and counted in a collection, see `retrievers.ingest.settle`.
 
         Raises:
             TimeoutError: the database does not finish within `_SETTLE_S` seconds.
@@ -76,7 +76,7 @@ class Expiry:
         await within(settled(), _SETTLE_S)
 
     async def retired(self) -> list[tuple[str, int]]:
-        """Return tenant and number of collections whose rows are to be deleted."""
+        """Return (tenant, collection number) of the replaced collections whose rows are to be deleted."""
         rows = await self._fetch("SELECT * FROM signalbox.retired_collections(%s, %s, %s)", self.retired_s, _BATCH)
         return [(row[0], row[1]) for row in rows]
 
@@ -88,7 +88,7 @@ class Expiry:
         """Return the rows of an SQL function for workers, which acts for all tenants.
 
         Args:
-            values: its arguments after the first, which is the worker pass of this process.
+            values: arguments of the SQL function after the first, which is the worker pass of this process.
         """
 
         async def fetched() -> list[Row]:

@@ -28,11 +28,11 @@ NAMED = 5
 
 @dataclass(slots=True)
 class FindingNames:
-    """Names of the items with one kind of error.
+    """Names of everything in a collection that has one kind of error: documents, passages, terms, fields or indexes.
 
     Attributes:
-        count: number of items.
-        names: ids of all documents; the first few names of other items.
+        count: number of things with this error.
+        names: all ids if they are documents; otherwise possibly only the first few names.
     """
 
     count: int
@@ -40,7 +40,7 @@ class FindingNames:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "FindingNames":
-        """Create an instance with all names."""
+        """Create an instance that contains all names."""
         return cls(len(names), list(names))
 
 
@@ -50,16 +50,16 @@ Wrong = dict[str, FindingNames]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One kind of error.
+    """One kind of error found in a collection, as the viewer may see it.
 
     Attributes:
         kind: a key of `KINDS`.
-        text: its description.
-        count: number of items concerned; for documents, of those that the viewer may read. None for values derived from
-            documents, such as terms, if the viewer may not read all documents.
+        text: description of this kind of error.
+        count: number of things with this error; for documents, of those that the viewer may read. None for values
+            derived from documents, such as terms, if the viewer may not read all documents.
         examples: at most `NAMED` ids of documents that the viewer may read, terms, or names of fields or indexes; empty
             if `count` is None.
-        mended: whether it was repaired.
+        mended: whether this error was repaired.
     """
 
     kind: str
@@ -71,9 +71,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonReport:
-    """The result of a check.
+    """The result of a check of a stored collection.
 
     Attributes:
+        collection: name of the collection.
         documents: number of documents compared; if the viewer may not read all, the number it may read.
     """
 
@@ -90,12 +91,12 @@ class ComparisonReport:
 async def report(
     database: Database, viewer: Viewer, collection: Collection, documents: int, wrong: Wrong, left: Wrong
 ) -> ComparisonReport:
-    """Build the report that the viewer may see.
+    """Build the report of a check that the viewer may see.
 
     Args:
         documents: number of documents compared.
         wrong: errors before the repair.
-        left: errors after it.
+        left: errors after the repair.
     """
     told: Mapping[str, FindingNames] = left | wrong
     if viewer.principals != EVERYTHING:
@@ -112,7 +113,7 @@ async def report(
 async def _readable(
     database: Database, viewer: Viewer, collection: Collection, wrong: Mapping[str, FindingNames]
 ) -> tuple[int, dict[str, FindingNames]]:
-    """Return the number of documents that the viewer may read, and the errors that it may see."""
+    """Return the number of documents that the viewer may read, and the errors that the viewer may see, by kind."""
     told = {kind: wrong[kind] for kind in _OF_NOBODY if kind in wrong}
     which = {"tenant": collection.tenant, "collection": collection.number}
     async with database.transaction(viewer) as connection:

@@ -39,9 +39,10 @@ _FIRST_LEVEL_HEADING = re.compile(r" {0,3}#(?=[ \t])")
 
 
 def read_source(source: SourceFile) -> Iterator[tuple[int, Item]]:
-    """Yield the documents of a file as (bytes consumed since the previous one, document).
+    """Yield the documents of a file as (number of bytes consumed since the previous document, document).
 
-    The bytes are 0 for a format that is read as a whole. An error that concerns the whole file is the last item.
+    The number is 0 for a format that is read as a whole. An error that concerns the whole file is yielded last, as a
+    `RejectedItem`.
     """
     consumed = 0
 
@@ -55,7 +56,11 @@ def read_source(source: SourceFile) -> Iterator[tuple[int, Item]]:
 
 
 def guarded(where: str, items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the items; an error that concerns the whole file is yielded as the last item."""
+    """Yield the items; an error that concerns the whole file is yielded last, as a `RejectedItem`.
+
+    Args:
+        where: path of the file, for messages.
+    """
     try:
         yield from items
     except BadDocument as error:
@@ -78,7 +83,7 @@ def read_to_messages(
 
 
 def message_of(item: Item) -> dict[str, Any]:
-    """Return an item as a JSON object, from which `item_of` makes an equal one."""
+    """Return a document or rejected item as a JSON object, from which `item_of` makes an equal item."""
     # Metadata are JSON values already; `asdict` would copy them all.
     message: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
     if isinstance(item, Document) and item.expires_at is not None:
@@ -105,7 +110,11 @@ def item_of(message: Mapping[str, Any]) -> Item:
 
 
 def _text_of(data: bytes, *, declared: str | None = None) -> tuple[str, tuple[str, ...]]:
-    """Return the text of a whole file, and notes about its encoding."""
+    """Return the text of a whole file, and notes for its documents if the encoding was guessed.
+
+    Args:
+        declared: the character set that the file itself states.
+    """
     text, notes = decode(data, declared=declared)
     if not text.strip():
         raise BadDocument("the file is empty")
@@ -166,7 +175,7 @@ def _read_html(source: SourceFile, _count: Progress) -> Iterator[Item]:
 
 
 def _read_json(source: SourceFile, _count: Progress) -> Iterator[Item]:
-    """Yield the documents of one object or a list of objects."""
+    """Yield the documents of a JSON file, which contains one object or a list of objects."""
     text, notes = _text_of(bytes_of(source))
     try:
         content = parse_json(text)
@@ -189,7 +198,12 @@ def _read_json_lines(source: SourceFile, count: Progress) -> Iterator[Item]:
 
 
 def read_json_lines(stream: BinaryIO, where: str, count: Progress) -> Iterator[Item]:
-    """Yield one document per line of a stream, which may be endless."""
+    """Yield one document per line of a stream of JSON Lines, which may be endless.
+
+    Args:
+        where: name of the stream, for messages.
+        count: called with the bytes consumed.
+    """
     empty = True
     for number, (size, line) in enumerate(_lines(stream), 1):
         count(size)

@@ -19,13 +19,13 @@ _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Merging:
-    """Limits the keys that YAML's merge key "<<" copies: mappings that merge mappings could grow without bound."""
+    """YAML constructor that limits how many keys "<<" copies: mappings that merge mappings could grow without bound."""
 
     _depth = 0
     _merged = 0
 
     def flatten_mapping(self, node: Any) -> None:
-        """Copy the mappings under "<<" into a mapping."""
+        """Copy the keys of the mappings under "<<" into the mapping `node`."""
         self._depth += 1
         super().flatten_mapping(node)  # type: ignore[misc]
         self._depth -= 1

@@ -35,7 +35,13 @@ Styles = Mapping[str, str]
 
 
 class _Text(NamedTuple):
-    """Why an element's text is not visible: too small, not shown, or without colour. Its children inherit this."""
+    """Which inherited styles hide an element's text, all False if the text is visible.
+
+    Attributes:
+        tiny: the text is too small.
+        invisible: `visibility` hides the text.
+        clear: the text has no colour, or the colour of its background.
+    """
 
     tiny: bool = False
     invisible: bool = False
@@ -43,7 +49,7 @@ class _Text(NamedTuple):
 
 
 def without_hidden(markup: str) -> str:
-    """Return the markup without hidden text; unchanged if there is none. Takes linear time."""
+    """Return the HTML markup without hidden text; unchanged if there is no hidden text. Takes linear time."""
     if not _MAY_HIDE.search(markup):
         return markup
     # Imported late, because few pages need it.
@@ -59,7 +65,7 @@ def without_hidden(markup: str) -> str:
 
 
 def _removed(root: Any) -> bool:
-    """Remove hidden text inside an element, and return whether there was any. Elements stay, even if emptied."""
+    """Remove hidden text inside an element, and return whether there was any such text. Emptied elements stay."""
     removed = False
     open_elements = [(root, _Text())]
     while open_elements:
@@ -106,7 +112,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _is_hidden(element: Any, styles: Styles) -> bool:
-    """Return whether nothing inside an element is shown."""
+    """Return whether an element hides everything inside it."""
     display = styles.get("display")
     return (
         element.tag in _NEVER_SHOWN
@@ -136,10 +142,11 @@ def _is_out_of_sight(styles: Styles) -> bool:
 
 
 def _text(styles: Styles, around: _Text) -> _Text:
-    """Return whether and why text with these styles is not visible.
+    """Return which styles hide the text of an element.
 
     Args:
-        around: the same for the element around it.
+        styles: styles of the element.
+        around: result for the element around it; inherited where `styles` states nothing else.
     """
     if not styles:
         return around
@@ -156,7 +163,10 @@ def _text(styles: Styles, around: _Text) -> _Text:
 
 
 def _sizes(styles: Styles) -> list[str]:
-    """Return values that may be the text size. A number without a unit in `font` is a weight, unless it is 0."""
+    """Return the values in `font-size` and `font` that may be the text size.
+
+    A number without a unit in `font` is left out, because it is a weight, unless it is 0.
+    """
     parts = (part.partition("/")[0] for part in styles.get("font", "").split())
     return [styles.get("font-size", ""), *(part for part in parts if part == "0" or not part.isdigit())]
 

@@ -28,7 +28,7 @@ _MOST_INDENTS = 20
 
 @dataclass(frozen=True, slots=True)
 class HtmlPage:
-    """The content of a page.
+    """The visible content of an HTML page.
 
     Attributes:
         title: from <title>, else the first <h1>, else "".
@@ -48,7 +48,7 @@ def declared_charset(data: bytes) -> str | None:
 
 
 def read_page(markup: str) -> HtmlPage:
-    """Read markup, however malformed, without the text that it hides.
+    """Return the visible content of HTML markup, however malformed.
 
     Raises:
         BadDocument: a character reference has thousands of digits.
@@ -93,7 +93,7 @@ class _PageReader:
         return HtmlPage(_joined(self._title) or self._first_h1, "".join(parts), self._metadata)
 
     def take(self, piece: str | Tag) -> None:
-        """Take the next piece of the page."""
+        """Process the next piece of the page: a tag, or the text between two tags."""
         if isinstance(piece, str):
             self._take_text(piece)
             return
@@ -191,7 +191,7 @@ class _PageReader:
         self._row = None
 
     def _flush(self) -> None:
-        """Make a block of the collected text. Inside a table row, only add a space, because a row is one line."""
+        """Make a block of the collected text. Inside a table row, only add a space to it, as a row is one line."""
         if self._row is not None:
             self._run.append(" ")
             return
@@ -215,5 +215,5 @@ class _PageReader:
 
 
 def _joined(parts: list[str]) -> str:
-    """Join parts to one line, with each run of white space replaced by one space."""
+    """Join pieces of text to one line, with each run of white space replaced by one space."""
     return " ".join("".join(parts).split())

@@ -39,7 +39,10 @@ class JobItems:
         return iter(self._items)
 
     def index_of(self, position: int) -> int:
-        """Return the index in the delivery of the document at a position among these documents, both from 0."""
+        """Return the index in the delivery of the document at `position` in this job; both count from 0.
+
+        They differ if a job stores only some documents of a delivery: those that failed before.
+        """
         return self._items[position][0]
 
 
@@ -98,14 +101,18 @@ class FileItems(JobItems):
 
 
 def job_items(work: Work) -> JobItems:
-    """Return the documents of a job with records; if failed documents are tried again, only these."""
+    """Return the documents of a job whose delivery contains records. If failed ones are tried again, only these."""
     if work.payload is None:
         return JobItems([(index, _letter(one, _place(index))) for index, one in work.letters])
     return RecordItems(work.payload)
 
 
 def file_items(name: str, data: bytes, stopped: Stopped) -> FileItems:
-    """Return the documents of a file, at most MOST_DOCUMENTS; the next one is rejected with this reason."""
+    """Return the documents of a file, at most MOST_DOCUMENTS. If there are more, the next one is rejected.
+
+    Args:
+        stopped: returns True if the caller no longer waits.
+    """
     return FileItems(_limited(read_upload(name, data, stopped=stopped)))
 
 

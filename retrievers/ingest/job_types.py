@@ -28,8 +28,8 @@ class Work:
         delivery: number of the delivery. The documents of a higher number take precedence.
         file: name of the file that `payload` contains; None if it contains records.
         payload: the delivery, see `retrievers.ingest.delivery.Delivery`; None if only `letters` are to be stored.
-        letters: index in the delivery and record of each document that failed before. The record is None if it was
-            deleted since.
+        letters: (index in the delivery, record) of each document that failed before and is tried again. The record is
+            None if it was deleted since.
         documents: number of documents; None for a file that has not been read.
         tries: how often a failed dependency interrupted the job.
         deaths: how many workers died while carrying it out.
@@ -80,7 +80,7 @@ class Job:
         done: number processed.
         sync: id of the mirror that this is a run of; None for other jobs.
         deleted: number of documents deleted because a mirror's source no longer has them.
-        error: why it failed, or what it is waiting for.
+        error: why the job failed, or what a queued job is waiting for.
         next_try_at: time of the next attempt of a queued job, after a failure.
         failures: the documents that failed, in order; only if a single job is requested.
     """

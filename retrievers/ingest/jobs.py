@@ -99,7 +99,7 @@ class JobQueue:
             number, name: number and name of the collection.
             embedder: name of the new embedder; None to keep the current one.
         Raises:
-            BadRequest: it is being rebuilt with another embedder.
+            BadRequest: the collection is being rebuilt with another embedder.
             UnknownCollection, Replaced: see `collections.lock`.
         """
         new = uuid.uuid4()
@@ -141,7 +141,7 @@ class JobQueue:
         return job
 
     async def under_way(self, who: str | Viewer, collection: str) -> Job | None:
-        """Return the job that is rebuilding a collection, None if there is none."""
+        """Return the unfinished job that rebuilds a collection; None if there is none."""
         rows = await self._database.fetch(who, sql.UNDER_WAY, (Viewer.of(who).tenant, collection))
         return _job(rows[0]) if rows else None
 
@@ -154,7 +154,7 @@ class JobQueue:
         """Return an unfinished rebuild to the end of the queue. Raises LostLease.
 
         Args:
-            at: its progress as JSON values, from which the next turn continues.
+            at: progress of the rebuild as JSON values, from which its next turn continues.
         """
         async with self._database.transaction(whole(lease.tenant)) as connection:
             _one(await connection.execute(sql.PAUSE, _held(lease) | {"at": Jsonb(dict(at))}))
@@ -225,12 +225,12 @@ class JobQueue:
 
     @_in_time
     async def take_in_hand(self, lease: Lease, index: int) -> None:
-        """Record which document is processed next: if this worker dies, it may be the cause. Raises LostLease."""
+        """Record which document is stored next: if this worker dies, that document may be why. Raises LostLease."""
         async with self._database.transaction(whole(lease.tenant)) as connection:
             _one(await connection.execute(sql.IN_HAND, _held(lease) | {"index": index}))
 
     async def record(self, connection: Connection, lease: Lease, **counts: int) -> None:
-        """Count a batch, in the transaction that stores it. Raises LostLease, which rolls the batch back.
+        """Add a stored batch to the job's counts, in the batch's transaction. Raises LostLease, which rolls it back.
 
         Args:
             counts: `inserted` and `updated` in this batch, `done` and `failed` in total.
@@ -246,7 +246,8 @@ class JobQueue:
         Args:
             documents: number of documents in the delivery.
             failed: the documents that failed.
-            payloads: their records by index, None for a deleted one. Empty for a file, which is then kept as a whole.
+            payloads: records of the failed documents by their index in the delivery; None for a deleted record. Empty
+                for a file, which is then kept as a whole.
         Raises:
             LostLease: another worker has the job.
         """
@@ -284,7 +285,7 @@ class JobQueue:
         """Return one job with the documents that failed, except those that the viewer may not read.
 
         Raises:
-            NotFound: the tenant has no job with this id, or no longer.
+            NotFound: the tenant has no job with this id, or it is no longer kept.
         """
         number = _number(id)
         async with self._database.transaction(who) as connection:
@@ -329,9 +330,10 @@ class JobQueue:
 
 
 async def cancel(connection: Connection, tenant: str, collection: str) -> None:
-    """End the jobs of a collection that this transaction deletes, because they would create it again.
+    """Mark a collection's unfinished jobs as failed, because they would create the collection again.
 
-    The documents that its jobs contain are deleted; the results of the jobs are kept.
+    Call it in the transaction that deletes the collection. The documents that the jobs contain are deleted; the results
+    of the jobs are kept.
     """
     values = {"tenant": tenant, "collection": collection, "days": KEPT_DAYS}
     await connection.execute(sql.CANCEL, values)
@@ -340,9 +342,10 @@ async def cancel(connection: Connection, tenant: str, collection: str) -> None:
 
 
 async def forget(connection: Connection, tenant: str, collection: str, documents: Sequence[str]) -> None:
-    """Delete the records of documents that failed, when this transaction deletes these documents.
+    """Delete the content that jobs kept of these documents because storing them had failed.
 
-    They stay inside deliveries that are kept as a whole: files, and deliveries not carried out yet.
+    Call it in the transaction that deletes the documents. Their content stays in deliveries that are kept as a whole:
+    files, and deliveries that have not been carried out yet.
 
     Args:
         documents: ids of the documents.

@@ -22,11 +22,12 @@ memory.
 
 @dataclass(frozen=True, slots=True)
 class DeliveryLine:
-    """A queue of jobs.
+    """A queue of jobs, as the semaphores that a job in it acquires.
 
     Attributes:
         place: acquired while a job's documents are read and stored. It limits the memory that the jobs take.
-        storing: acquired while they are stored, so that a file that takes long to read does not delay other jobs.
+        storing: acquired in addition while the documents are stored. It limits how many jobs store at once, without
+            counting a job whose file takes long to read.
         most_bytes: maximum size of a job's documents; None for any.
     """
 
@@ -37,7 +38,7 @@ class DeliveryLine:
 
 @dataclass(frozen=True, slots=True)
 class WriteTurn:
-    """What a job acquires to write to its collection.
+    """The semaphores that a job acquires to write to its collection.
 
     Attributes:
         alone: acquired for each transaction that may lock the collection. Other jobs of this process that write to the
@@ -58,7 +59,9 @@ class Lines:
         self._large = asyncio.Semaphore(MOST_LARGE)
 
     def of(self, tenant: str, size_bytes: int | None) -> tuple[DeliveryLine, ...]:
-        """Return the queues that a delivery tries, in order. A small file tries both, because its text may be large.
+        """Return the queues that a delivery tries, in order.
+
+        A small delivery tries the queue for small ones, then that for large ones: a small file may have a large text.
 
         Args:
             size_bytes: size of the delivery; None if it is not known.
@@ -71,7 +74,7 @@ class Lines:
         return DeliveryLine(reading, storing, SMALL_BYTES), large
 
     def turn(self, tenant: str, collection: str, places: asyncio.Semaphore) -> WriteTurn:
-        """Return what a job has to acquire to write to a collection.
+        """Return the semaphores that a job has to acquire to write to a collection.
 
         Args:
             places: limits how many jobs write at once, to any collection.
@@ -84,7 +87,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class _Both:
-    """Acquires two semaphores, in this order."""
+    """A context manager that acquires two semaphores: `first`, then `second`."""
 
     first: asyncio.Semaphore
     second: asyncio.Semaphore

@@ -34,7 +34,7 @@ class Mail:
 
     Attributes:
         metadata: author, sender (an address), to, cc, date, and attachments (their names). Empty values are left out.
-        notes: attachments that were left out.
+        notes: one text for each attachment that was left out, with the reason.
     """
 
     subject: str
@@ -50,7 +50,7 @@ def read_mail(data: bytes) -> Mail:
     Its text is that of the plain version, or of the HTML version if there is no plain one.
 
     Raises:
-        BadDocument: not an e-mail, or one with too many parts.
+        BadDocument: the data is not an e-mail, or the e-mail has too many parts.
     """
     # This policy parses a header when it is accessed. Headers that are too long are never accessed.
     message = BytesParser(policy=email.policy.default).parsebytes(data)
@@ -79,7 +79,7 @@ def read_mail(data: bytes) -> Mail:
 
 
 def _leaves(message: EmailMessage) -> Iterator[EmailMessage]:
-    """Yield the parts that contain no other parts; an e-mail inside the e-mail counts as one part."""
+    """Yield the MIME parts that contain no other parts; an e-mail inside the e-mail counts as one part."""
     waiting, count = [message], 0
     while waiting:
         part = waiting.pop()
@@ -164,7 +164,7 @@ def _header_text(message: EmailMessage, name: str) -> str:
 
 
 def _people(message: EmailMessage, name: str, *, names: bool = True) -> list[str]:
-    """Return the people in a header by name, or by address if they have no name. With `names` False, all by address."""
+    """Return the people in a header: the name of each, or the address without a name. `names` False: all addresses."""
     addresses = getattr(_header(message, name), "addresses", ())[:_MOST_PEOPLE]
     said = (one_line((names and one.display_name) or one.addr_spec, 200) for one in addresses)
     return [one for one in said if one and one != "<>"]

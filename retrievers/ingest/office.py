@@ -68,7 +68,7 @@ _RECOGNISE = "run text recognition (OCR) first"
 
 
 def pdf_text(source: SourceFile) -> PdfText:
-    """Return the text of a PDF, with the positions of its pages."""
+    """Return the text of a PDF, with the position at which each page begins in it."""
     return read_pdf(source.file)
 
 
@@ -177,11 +177,14 @@ def _placed(
     source: SourceFile, given: Mapping[str, Any], text: str, unit: Unit, marks: tuple[tuple[int, int], ...], *,
     sheet: str = "", notes: tuple[str, ...] = (),
 ) -> Item:  # fmt: skip
-    """Build a document from a text with marks. Cleaning changes lengths, so the marks are moved to the cleaned text.
+    """Build a document from the text of a file, with the positions of its pages, slides or rows.
+
+    The text is cleaned, which changes lengths, so the positions are converted to offsets in the cleaned text.
 
     Args:
-        given: what the file states about itself.
-        marks: (offset, number from 1) of the start of each page, slide or row.
+        given: metadata that the file states, such as title and author.
+        unit: what `marks` counts: pages, slides or rows.
+        marks: (offset, number from 1) of the start of each page, slide or row in `text`.
         sheet: name of the sheet; "" for pages and slides.
     """
     cleaner = Cleaner()
@@ -198,7 +201,7 @@ def _placed(
 
 
 def _record(part: SheetRow, source: SourceFile, notes: tuple[str, ...]) -> Item:
-    """Build a document from a row of a sheet, as from the same row of a CSV file."""
+    """Build a document from a row of a sheet, in the same way as from a row of a CSV file."""
     where = f"{source.where}#{part.sheet}:{part.row}"
     try:
         record = {name: typed_cell(name, json_value(cell)) for name, cell in part.cells.items()}
@@ -213,7 +216,7 @@ def _hidden_note(count: int, unit: str) -> tuple[str, ...]:
 
 @contextmanager
 def _conversion(source: SourceFile) -> Iterator[None]:
-    """Check the file, and turn any error of the libraries inside the block into a `BadDocument` with its cause."""
+    """Check the file's format; inside the block, turn any error of a library into a `BadDocument` with its cause."""
     if not source.size_bytes:
         raise BadDocument("the file is empty")
     head = source.file.read(_SIGNATURE_WITHIN_BYTES)
@@ -243,7 +246,7 @@ def _conversion(source: SourceFile) -> Iterator[None]:
 def _limit_behind(error: BaseException | None) -> BaseException | None:
     """Return the memory or recursion error that caused an error, None if there is none.
 
-    A parser's clean-up after such an error can raise another one ("closed file"), which then arrives here.
+    A parser's clean-up after a memory or recursion error can raise another error ("closed file"). `error` is then that.
     """
     while error is not None and not isinstance(error, MemoryError | RecursionError):
         error = error.__cause__ or error.__context__

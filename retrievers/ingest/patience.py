@@ -11,12 +11,12 @@ Returned = TypeVar("Returned")
 
 
 async def within_patience(work: Coroutine[Any, Any, Returned], patience_s: float) -> Returned:
-    """Return the result of work on the database.
+    """Return the result of a coroutine that works on the database, and limit its time.
 
     Args:
         patience_s: time limit in seconds.
     Raises:
-        Unavailable: the work took longer.
+        Unavailable: the coroutine took longer.
     """
     try:
         return await within(work, patience_s)

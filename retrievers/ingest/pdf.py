@@ -64,7 +64,7 @@ def read_pdf(file: BinaryIO) -> PdfText:
 
 
 def _forms(data: BytesIO, form_of: Callable[[Any], str | None]) -> tuple[str, set[int]]:
-    """Return the text of a PDF with forms or tables ("" for any other), and the numbers of pages that are pictures.
+    """Return the text of a PDF with forms or tables ("" for any other PDF), and the numbers of pages that are pictures.
 
     Args:
         form_of: returns the text of a page with a form or table; None for any other page.

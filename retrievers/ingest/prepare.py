@@ -24,14 +24,14 @@ class Passage:
     """One chunk of a document before it has a vector.
 
     Attributes:
-        gap: the white space between it and the document's next passage.
-        start, end: its position in the document's text in characters, half-open.
+        gap: the white space between this passage and the document's next one.
+        start, end: position of the passage in the document's text: characters [start, end).
         embedded: the text to embed: the beginnings of title and headings, and the passage.
         digest: digest of `embedded`. Passages with the same digest have the same vector.
         packed_lexemes: `lexemes` as one string. Millions of small objects would leave holes in the process's memory,
             which Python does not give back.
-        length: see `bm25.lexemes`.
-        places: the pages, slides or rows that it comes from; None if the document has none.
+        length: length that BM25 uses, in words; see `bm25.lexemes`.
+        places: the pages, slides or rows that the passage comes from; None if the document has none.
     """
 
     start: int
@@ -63,7 +63,7 @@ class Prepared:
 
 
 def field_values(document: Document, fields: Mapping[str, Field]) -> dict[str, Scalar | list[Scalar]]:
-    """Return the document's filterable values in normal form, including the keys of `RESERVED`. {} if it is disabled.
+    """Return the document's filterable values in normal form, by field, with id, title and public. {} if disabled.
 
     Raises:
         BadDocument: a value does not fit its field, or there are too many.
@@ -101,7 +101,7 @@ def check(document: Document) -> None:
     """Check that the document can be stored.
 
     Raises:
-        BadDocument: it cannot. The message says why.
+        BadDocument: the document cannot be stored. The message says why.
     """
     if not document.id:
         raise BadDocument("the id is empty")
@@ -127,7 +127,7 @@ def _check_extent(metadata: object) -> None:
     """Refuse large metadata before it is encoded as JSON, which would block all threads.
 
     Raises:
-        BadDocument: its JSON would exceed the limit, by an estimate that is never too high.
+        BadDocument: the JSON of the metadata exceeds the limit, by an estimate that is never too high.
     """
     pending, least = [metadata], 0
     while pending:
@@ -142,7 +142,7 @@ def _check_extent(metadata: object) -> None:
 
 
 def _check_storable(text: str) -> None:
-    """Refuse text that PostgreSQL cannot store. Only Python callers can pass such text: that of files is cleaned."""
+    """Refuse text that PostgreSQL cannot store. Only Python callers can pass such text: text from files is cleaned."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -196,7 +196,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
 
 
 def _told(metadata: Mapping[str, Any]) -> str:
-    """Return the searchable text of a document without text and title: one line per metadata value."""
+    """Return the text to search for a document that has neither text nor title: one line per metadata value."""
     lines = []
     for key, value in flatten(metadata).items():
         said = ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -34,7 +34,7 @@ _TASK = "retrievers.ingest.formats:read_to_messages"
 
 
 class Unreachable(RejectedItem):
-    """A path that could not be examined, so it is not known which files it contains."""
+    """Rejected because a path could not be examined: nobody knows which files it contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Entry:
     """A file to read.
 
     Attributes:
-        where: its path as given, for messages.
-        id: document id if the content gives none.
-        title: document title if the content gives none.
+        where: path of the file as given, for messages.
+        id: id of the document, if the content of the file gives none.
+        title: title of the document, if the content of the file gives none.
     """
 
     path: Path
@@ -70,7 +70,8 @@ def read(
     Args:
         paths: files, folders, or "-" for JSON Lines on standard input.
         stdin: stream for "-"; the process's standard input by default.
-        progress: called with the bytes consumed since its last call; they add up to `input_bytes` for files.
+        progress: called with the number of bytes consumed since its last call. For files, the numbers add up to
+            `input_bytes`.
         stopped: returns True if the caller no longer waits.
     Raises:
         Unavailable: `stopped` returned True.
@@ -230,12 +231,13 @@ def _read_sources(sources: Sequence[SourceFile | RejectedItem], report: Progress
 def read_each(
     sources: Sequence[SourceFile], stopped: Stopped = never
 ) -> Generator[tuple[SourceFile, Iterator[tuple[int, Item]]], None, None]:
-    """Yield each file with its documents, as (bytes consumed since the last, document).
+    """Yield each file with its documents, as (file, iterator of (bytes consumed since the last document, document)).
 
     All formats but plain text are read in the sandbox.
 
     Args:
-        sources: at most `MOST_REQUESTS`. Take all documents of one file before the next file.
+        sources: at most `MOST_REQUESTS` files. Take all documents of one file before the next file.
+        stopped: returns True if the caller no longer waits.
     """
     if SCANS.languages:
         # One at a time, so that no process waits with another file while text is recognised.
@@ -284,7 +286,7 @@ def _with_recognition(source: SourceFile, stopped: Stopped) -> Iterator[tuple[in
 
 
 def _counted(source: SourceFile, items: Iterator[tuple[int, Item]], report: Progress) -> Iterator[Item]:
-    """Yield the items and report the bytes consumed. At the end, the reported bytes add up to the size of the file."""
+    """Yield the items, and call `report` with the bytes consumed. At the end, they add up to the size of the file."""
     left = source.size_bytes
     for size, item in items:
         report(size)
@@ -295,7 +297,10 @@ def _counted(source: SourceFile, items: Iterator[tuple[int, Item]], report: Prog
 
 
 def _items(source: SourceFile, messages: Iterator[dict[str, Any]]) -> Iterator[tuple[int, Item]]:
-    """Yield (bytes consumed since the last, item) for each message. Stop after `MOST_FAILURES` rejected items."""
+    """Yield (bytes consumed since the last item, item) for each message of the process that reads the file.
+
+    Stop after `MOST_FAILURES` rejected items.
+    """
     failures = 0
     try:
         for message in messages:

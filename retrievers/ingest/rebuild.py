@@ -56,7 +56,7 @@ _ANY_DELIVERY = (1 << 62) - 1
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """A collection that is being rebuilt.
+    """A collection that is being rebuilt, with its shadow (the new collection, which will replace it).
 
     Attributes:
         live: number of the old collection.
@@ -86,12 +86,12 @@ _MOST_TRIES = 20
 
 @dataclass(slots=True)
 class _Place:
-    """Progress of a job.
+    """Progress of a rebuild job.
 
     Attributes:
-        shadow: number of the shadow that it builds. With another shadow, the job starts from the beginning.
-        behind: id of the last document that the walk has seen, "" at its start; None if it has seen all.
-        tries: number of attempts to switch.
+        shadow: number of the shadow that the job builds. With another shadow, the job starts from the beginning.
+        behind: id of the last document that the walk has seen, "" at its start; None if the walk has seen all.
+        tries: number of attempts to replace the old collection by the shadow.
     """
 
     shadow: int
@@ -100,7 +100,7 @@ class _Place:
 
     @classmethod
     def of(cls, site: _Site, work: Work) -> "_Place":
-        """Return the progress at the end of the last turn."""
+        """Return the progress of the job at the end of its last turn."""
         at = (work.rebuild or {}).get("at") or {}
         return cls(**at) if at.get("shadow") == site.shadow else cls(site.shadow)
 
@@ -119,8 +119,10 @@ class Rebuilding:
     async def carry_on(self, lease: Lease, work: Work, progress: Progress) -> bool:
         """Run one turn of a job. Return True if the new collection is in use; otherwise the job is back in the queue.
 
+        Args:
+            progress: called with the number of documents copied.
         Raises:
-            BadRequest: it can never be done: the collection was deleted, or the embedder's vectors are too long.
+            BadRequest: the rebuild is impossible: the collection was deleted, or the embedder's vectors are too long.
             Unavailable: the embedder or the database failed.
             LostLease: another worker has the job, or it was cancelled.
         """
@@ -172,7 +174,7 @@ class Rebuilding:
                 return
 
     async def _open(self, lease: Lease, work: Work) -> _Site | None:
-        """Return the collection and its shadow, created if missing. None if this job has already switched to it."""
+        """Return the collection and its shadow, created if missing; None if the shadow has already replaced it."""
         assert work.rebuild is not None
         row = await self._live(lease.tenant, work.collection)
         if row is None:
@@ -240,7 +242,7 @@ class Rebuilding:
         return {**known, **dict(zip(missing, computed, strict=True))}
 
     async def _switch(self, lease: Lease, site: _Site) -> Outcome:
-        """Replace the collection by the shadow, unless more has changed than can be copied while writers wait."""
+        """Replace the collection by the shadow, if the last changes are few enough to be copied while writers wait."""
         for number in (site.live, site.shadow):
             async with self._database.transaction(whole(site.tenant)) as connection:
                 await collections.show_shadows(connection)
@@ -301,9 +303,9 @@ async def _changes(
 
 
 async def _copied(connection: collections.Connection, site: _Site, changes: Sequence[tuple[str, str]]) -> None:
-    """Remove these changes, as `_changes` returned them, from the list of changes that are still to be copied.
+    """Remove changes that `_changes` returned from the table of changes that are still to be copied.
 
-    A document that has changed again since then has another transaction, and stays in the list.
+    A document that has changed again since then is there with another transaction, and stays.
     """
     values = {"ids": [id for id, _ in changes], "by": [by for _, by in changes]}
     await connection.execute(_COPIED, _numbers(site) | values)

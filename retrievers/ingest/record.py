@@ -37,9 +37,9 @@ def read_record(
             `important`, `questions`, `public`, `readers`, `enabled` and `expires_at` are known keys; null means not
             given. Other keys are metadata and override those inside `metadata`. Without an id, one is derived from
             title and text.
-        where: its position in the input, for messages.
-        notes: earlier repairs, for the document's notes.
-        places: positions of pages or rows in its text.
+        where: position of the record in the input, for messages.
+        notes: repairs made before, which become the first of the document's notes.
+        places: positions of pages or rows in the document's text.
     """
     if not isinstance(record, Mapping):
         return rejected(where, None, f"{kind(record)} where an object was expected")
@@ -49,7 +49,9 @@ def read_record(
 
 
 def _unread(record: Mapping[Any, Any], where: str, reason: str) -> RejectedItem:
-    """Reject a record that was not parsed (see `unread`). Its readers are unknown, so only operators see the reason."""
+    """Reject a record that was not parsed because it has too many values (see `retrievers.ingest.unread`).
+
+    Its readers are unknown, so only operators see the reason."""
     try:
         id = _given_id(record)
     except BadDocument:
@@ -128,7 +130,10 @@ def _read_fields(given: Mapping[Any, Any], cleaner: Cleaner) -> dict[str, Any]:
 
 
 def _take_address(fields: dict[str, Any]) -> tuple[str | None, bool]:
-    """Return the url, None if it is absent or code ("javascript:..."), and whether it is code."""
+    """Remove the url from the fields. Return (url, whether the given url was code such as "javascript:...").
+
+    The returned url is None if none was given, or if it was code.
+    """
     url = _take_url(fields)
     is_code = url is not None and _CODE.match("".join(url.split())) is not None
     return (None if is_code else url), is_code
@@ -144,7 +149,7 @@ def _take_public(fields: dict[str, Any], readers: tuple[str, ...]) -> bool:
 def _read_body(
     fields: dict[str, Any], given: str | None, cleaner: Cleaner, places: Places | None
 ) -> tuple[str, Places | None]:
-    """Return the trimmed text, and the places moved along with it.
+    """Return the trimmed text of a document, and the positions of its pages or rows, adjusted to the trimmed text.
 
     Args:
         given: the body of a file; None to take the text from the fields.
@@ -164,7 +169,7 @@ def _read_body(
 
 
 def _read_metadata(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the remaining fields, together with those under "metadata", over which they take precedence."""
+    """Return the metadata: the fields that are left, and those under "metadata" unless a field has the same name."""
     inner = fields.pop("metadata", None)
     if inner is not None and not isinstance(inner, dict):
         raise BadDocument(f'"metadata" is {kind(inner)}; it must be an object')
@@ -174,7 +179,7 @@ def _read_metadata(fields: dict[str, Any]) -> dict[str, Any]:
 def rejected(
     where: str, id: str | None, reason: str, readers: tuple[str, ...] = (), *, cut: bool = False
 ) -> RejectedItem:
-    """Build a `RejectedItem` whose reason is one short line, whatever it contains."""
+    """Build a `RejectedItem`, with the reason cut to one short line of printable characters."""
     return RejectedItem(printable(where), id, one_line(reason, MAX_REASON_CHARACTERS), readers, cut)
 
 
@@ -194,7 +199,7 @@ def _given_readers(given: Mapping[Any, Any]) -> tuple[str, ...]:
 
 
 def _given_id(given: Mapping[Any, Any]) -> str | None:
-    """Return the id as given; None if there is none. An id that would need cleaning is refused."""
+    """Return the id as given; None without an id. An id with characters that would have to be replaced is refused."""
     id = given.get("id") if given.get("id") is not None else given.get("_id")
     if id is None:
         return None

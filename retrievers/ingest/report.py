@@ -11,9 +11,9 @@ class Failure:
     """One document that was not stored.
 
     Attributes:
-        index: its index in the input, from 0.
-        where: its position in the input, for messages.
-        readers: users and groups that may read it, and so may see this failure; () for everybody.
+        index: index of the document in the input, from 0.
+        where: position of the document in the input, for messages ("docs.jsonl:17").
+        readers: users and groups that may read the document, and so may see this failure; () for everybody.
     """
 
     index: int
@@ -30,7 +30,7 @@ class Report:
     Attributes:
         chunks: number of passages stored.
         embedded: number of passages whose vectors were computed.
-        notes: repairs made while reading, each with its position in the input.
+        notes: repairs made while reading documents, each with the document's position in the input.
     """
 
     inserted: int = 0
@@ -47,7 +47,7 @@ class Report:
         return self.inserted + self.updated + self.unchanged + len(self.failed)
 
     def add(self, other: "Report") -> None:
-        """Add the counts, failures and notes of another report."""
+        """Add the counts, failures and notes of another report to this one."""
         self.inserted += other.inserted
         self.updated += other.updated
         self.unchanged += other.unchanged

@@ -12,13 +12,16 @@ _TABLES = ("changed", "term", "field_value", "field_count", "field_word")
 
 
 async def remove_retired(database: Database, tenant: str, number: int, *, within_s: float) -> bool:
-    """Delete a collection that was replaced or given up. If no other one uses its embedder, drop the embedder's index.
+    """Delete a collection that was replaced or given up.
+
+    If no other collection uses the same embedder, the vector index of that embedder is dropped.
 
     Args:
-        number: number of the collection. Nothing is deleted if it is in use.
+        number: number of the collection. Nothing is deleted if the collection is in use.
         within_s: maximum time, in seconds.
     Returns:
-        False if time ran out and rows may be left. True if it is gone, in use, or being deleted by another worker.
+        False if time ran out and rows may be left. True if nothing is left to do here: the collection is deleted, in
+        use, or being deleted by another worker.
     """
     until = time.monotonic() + within_s
     embedder: int | None = None
@@ -43,7 +46,7 @@ async def remove_retired(database: Database, tenant: str, number: int, *, within
 
 
 async def _remove_some(connection: collections.Connection, tenant: str, number: int) -> bool:
-    """Delete a batch of rows. Return whether there were any."""
+    """Delete a batch of a collection's rows. Return False if there were none."""
     some = await connection.execute(_DELETE_DOCUMENTS, (tenant, number, tenant, number, _DOCUMENTS))
     for table in _TABLES:
         if not some.rowcount:

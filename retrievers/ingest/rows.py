@@ -19,15 +19,16 @@ ROWS_AT_ONCE = 64
 
 
 def term_counts(documents: Sequence[Prepared]) -> list[tuple[str, int]]:
-    """Return (term, number of the documents' passages that contain it), sorted by term."""
+    """Return (term, number of the documents' passages that contain the term), sorted by term."""
     counts = Counter(term for item in documents for passage in item.passages for term in passage.lexemes)
     return sorted(counts.items())
 
 
 def term_changes(documents: Sequence[Prepared], old: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return (term, change of its number of passages) when documents replace others, sorted by term.
+    """Return (term, change of the number of passages with the term) when documents replace others, sorted by term.
 
     Args:
+        documents: the new documents.
         old: the number of passages with each term in the documents that are replaced.
     """
     changes = Counter(dict(term_counts(documents)))
@@ -36,7 +37,7 @@ def term_changes(documents: Sequence[Prepared], old: Mapping[str, int]) -> list[
 
 
 def reweighed(rows: Sequence[Row], mean: float) -> list[SparseVector]:
-    """Return the BM25 vectors of stored passages for another mean length.
+    """Return the BM25 vectors of stored passages for a new mean length, in the order of `rows`.
 
     Args:
         rows: (document id, ordinal, length, terms, labels of each term's occurrences as a string).
@@ -72,7 +73,13 @@ INSERT_CHUNK = """
 
 
 def document_row(tenant: str, number: int, item: Prepared, part: int | None, delivery: int) -> Row:
-    """Return the values of `INSERT_DOCUMENT` for one document."""
+    """Return the values of `INSERT_DOCUMENT` for one document.
+
+    Args:
+        number: number of the collection.
+        part: number of the part of the collection that the document belongs to; None if it has no readers.
+        delivery: number of the delivery that contains the document.
+    """
     document = item.document
     return (
         tenant,
@@ -99,7 +106,7 @@ def document_row(tenant: str, number: int, item: Prepared, part: int | None, del
 
 
 def _jsonb(value: Any) -> Jsonb:
-    """Return a JSON parameter that is already encoded. The driver would encode it on the event loop."""
+    """Return a statement's JSON parameter already encoded: the driver would encode it on the event loop."""
     return Jsonb(json.dumps(value, ensure_ascii=False, default=str), str)
 
 
@@ -152,7 +159,7 @@ def _stored_places(places: Places | None) -> Jsonb | None:
 
 
 def to_tsvector(number: int, lexemes: bm25.Positions) -> str:
-    """Return the text form of a tsvector, with the collection's number before each term: "'7:word':1,5A"."""
+    """Return terms in PostgreSQL's text format of a tsvector, with the collection's number first: "'7:word':1,5A"."""
     words = []
     for term, places in lexemes.items():
         quoted = term.replace("\\", "\\\\").replace("'", "''")

@@ -63,7 +63,7 @@ async def ingest(
     Args:
         items: the input, in order. Rejected items are reported and do not affect others.
         declared: fields of a schema; others are inferred from the first documents.
-        progress: called after every batch.
+        progress: called after every batch with the report so far.
         delivery: number of the delivery (`store.next_delivery`) if it was accepted earlier; None to draw a new one. A
             document that a later delivery has stored since is left unchanged.
         written: called in every transaction that writes documents.
@@ -135,10 +135,10 @@ class _IngestRun:
         return self._report
 
     async def _admitted(self, items: Iterable[Document | RejectedItem]) -> Iterable[Document | RejectedItem]:
-        """Return the items, with documents rejected whose `public` differs from the collection's. For the platform.
+        """Return the items, with each document rejected whose `public` differs from the collection's documents.
 
-        All tenants see the counts, words and field names of a collection with public documents, so it may not contain
-        private ones.
+        Used for the platform tenant only. All tenants see the counts, words and field names of a collection with public
+        documents, so it may not contain private ones.
         """
         async with self._database.transaction(self._writer) as connection:
             cursor = await connection.execute(
@@ -178,13 +178,13 @@ class _IngestRun:
         return list(islice(items, most))
 
     async def _flattened(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
-        """Return the flattened metadata of the valid items by index, and record why the others are invalid."""
+        """Return the flattened metadata of the valid items by index, and record why the other items are invalid."""
         flat, faults = await asyncio.to_thread(flatten_valid, items)
         self._faults.update(faults)
         return flat
 
     async def _batches(self, items: Iterator[tuple[int, Document | RejectedItem]]) -> Any:
-        """Yield batches of prepared documents that must be stored. All others are only counted, in the report."""
+        """Yield batches of prepared documents that must be stored. Unchanged and invalid ones are only counted."""
         batch: list[tuple[int, Prepared]] = []
         passages = 0
         sampling = not self._target.mean_length
@@ -356,7 +356,7 @@ class _IngestRun:
 
 
 def _extent(item: Prepared) -> int:
-    """Return how much a document counts in a batch, as a number of ordinary passages."""
+    """Return how much a document adds to the size of a batch, as a number of ordinary passages."""
     values = sum(len(value) if isinstance(value, list) else 1 for value in item.fields.values())
     characters = sum(len(passage.packed_lexemes) for passage in item.passages)
     return max(1, len(item.passages), characters // _TERMS_CHARACTERS, values // _VALUES)

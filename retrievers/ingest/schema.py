@@ -10,7 +10,10 @@ NAME = "schema.json"
 
 
 def schema_of(folder: Path) -> Path | None:
-    """Return the path of `schema.json` in a folder; None if it is missing, or declares no fields (then a document)."""
+    """Return the path of a folder's `schema.json`; None if there is none.
+
+    A file of this name that declares no fields is an ordinary document, so the result is None, too.
+    """
     path = folder / NAME
     try:
         read = json.loads(path.read_bytes()) if path.is_file() else None

@@ -52,11 +52,12 @@ async def _withdraw_expired(connection: Connection, tenant: str, number: int) ->
 async def settle(connection: Connection, tenant: str, number: int) -> int:
     """Update what a collection derives from its documents, after documents were written.
 
-    Withdraw expired documents, delete terms without passages, and fold values again if `text.folding` has changed. If
-    the mean length of passages has moved to another point of its grid (`bm25.on_grid`), recompute all BM25 vectors.
+    Removes expired documents from what is searched, deletes terms without passages, and folds values again if
+    `text.folding` has changed. If the mean length of passages, rounded by `bm25.on_grid`, has changed, recomputes all
+    BM25 vectors.
 
     Returns:
-        Number of passages whose vectors were recomputed. 0 if the collection does not exist, or was replaced.
+        Number of passages whose BM25 vectors were recomputed; 0 if the collection does not exist, or was replaced.
     """
     held = await connection.execute(
         "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
@@ -80,8 +81,8 @@ async def weigh_ahead(
 ) -> float:
     """Give a locked collection the mean length that it will have with new passages, if they are at least half of all.
 
-    Otherwise `settle` would later change it, and write the new passages a second time. That costs as much as the first
-    time: PostgreSQL enters the new row into every index, once for each term.
+    If it kept the old mean length, `settle` would change it later and write the new passages a second time. That costs
+    as much as the first time: PostgreSQL enters the new row into every index, once for each term.
 
     Args:
         lengths: lengths of the new passages, in words, which are not stored yet.
@@ -98,7 +99,7 @@ async def weigh_ahead(
 
 
 async def _extent(connection: Connection, tenant: str, number: int) -> tuple[int, int, float, list[int]]:
-    """Return a collection's number of passages, number of words, mean length, and its number with those of its parts.
+    """Return (passages, words, stored mean length, numbers that identify the collection and its parts).
 
     The collection must exist.
     """
@@ -115,7 +116,7 @@ async def _extent(connection: Connection, tenant: str, number: int) -> tuple[int
 
 
 async def _change_mean(connection: Connection, tenant: str, number: int, old: float, new: float) -> int:
-    """Store a new mean length, and return the number of passages whose vectors were recomputed for it."""
+    """Store a new mean length, and return the number of passages whose BM25 vectors were recomputed for it."""
     if abs(new - old) < 1e-6:
         return 0
     await connection.execute(
@@ -126,7 +127,7 @@ async def _change_mean(connection: Connection, tenant: str, number: int, old: fl
 
 
 async def _reweigh(connection: Connection, tenant: str, number: int, mean: float) -> int:
-    """Recompute the BM25 vectors of a collection for a new mean length, and return their number."""
+    """Recompute the BM25 vectors of a collection for a new mean length, and return the number of vectors."""
     weighed = 0
     after = ("", -1)
     while True:

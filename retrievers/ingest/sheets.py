@@ -20,7 +20,7 @@ _HEADER_WITHIN_ROWS = 10
 
 @dataclass(frozen=True, slots=True)
 class SheetRow:
-    """A row of a sheet with a text column: sheet name, row number from 1, and non-empty cells by column name."""
+    """One row of a sheet that has a text column: sheet name, row number from 1, and non-empty cells by column name."""
 
     sheet: str
     row: int

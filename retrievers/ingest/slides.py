@@ -26,11 +26,11 @@ class Slides:
 
 
 def read_slides(file: BinaryIO) -> Slides:
-    """Return the slides of a .pptx file: titles as headings, tables with the header in each row, and speaker's notes.
+    """Return the slides of a .pptx file: titles as headings, column names in each table row, and speaker's notes.
 
     Raises:
         ImportError: python-pptx is not installed.
-        BadDocument: it is another Office file, or groups are nested too deeply.
+        BadDocument: the file is another kind of Office file, or groups of shapes are nested too deeply.
         Exception: a damaged file may raise almost anything.
     """
     from pptx import Presentation

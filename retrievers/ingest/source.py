@@ -10,10 +10,10 @@ class SourceFile:
 
     Attributes:
         file: open, at its start.
-        where: its path as given, for messages.
-        id: document id if the content gives none.
-        title: document title if the content gives none.
-        ending: the ending of its name, in lower case, with the dot.
+        where: path of the file as given, for messages.
+        id: id of the document, if the content of the file gives none.
+        title: title of the document, if the content of the file gives none.
+        ending: ending of the file's name, in lower case, with the dot.
     """
 
     file: BinaryIO

@@ -37,14 +37,14 @@ async def next_delivery(connection: Connection) -> int:
 async def stored(
     connection: Connection, tenant: str, number: int, documents: Mapping[str, bytes], delivery: int, *, name: str
 ) -> dict[str, tuple[bytes, int]]:
-    """Return (digest, delivery number) of documents by id. Documents that are not stored are left out.
+    """Return the stored (digest, delivery number) of documents by id. Documents that are not stored are left out.
 
     If an earlier delivery to the collection is still queued or running, unchanged documents get this delivery's number,
     so that the earlier delivery does not overwrite them. Runs of mirrors do not count as earlier deliveries, because
     they store what their source contains when they run.
 
     Args:
-        documents: the digest of each delivered document by id.
+        documents: digest of each document of this delivery, by id.
         delivery: number of this delivery.
         name: name of the collection.
     Raises:
@@ -80,10 +80,11 @@ _EARLIER_TO_COME = """
 async def known_vectors(
     connection: Connection, tenant: str, number: int, ids: Sequence[str], embedder: int | None = None
 ) -> dict[bytes, Vectors]:
-    """Return the stored vectors of the documents' passages, by the digest of the embedded text.
+    """Return the stored vectors of the passages of documents, by the digest of the embedded text.
 
     Args:
-        embedder: number of an embedder whose vectors are wanted; None for any.
+        ids: ids of the documents.
+        embedder: number of the embedder whose vectors are wanted; None for those of any embedder.
     """
     cursor = await connection.execute(
         "SELECT digest, embedding FROM signalbox.chunk"
@@ -199,7 +200,10 @@ async def _note_readers(
     documents: Sequence[Prepared],
     parts: Mapping[tuple[str, ...], int | None],
 ) -> None:
-    """Count changes of documents' readers, from which caches learn of them. Call it before old rows are deleted."""
+    """Raise the tenant's counter of access changes if documents change their readers, which invalidates caches.
+
+    Call it before the old rows of the documents are deleted.
+    """
     values = {
         "tenant": tenant,
         "number": number,
@@ -227,7 +231,7 @@ _NOTE_READERS = """
 
 
 async def remove_documents(connection: Connection, tenant: str, number: int, ids: Sequence[str]) -> int:
-    """Delete documents with everything derived from them. Return how many existed."""
+    """Delete documents with everything derived from them. Return the number of documents that existed."""
     changes = counts.no_changes()
     await collections.lock(connection, tenant, number)
     await counts.uncount_terms(connection, tenant, number, ids)
@@ -242,9 +246,9 @@ async def remove_documents(connection: Connection, tenant: str, number: int, ids
 async def _remove(
     connection: Connection, tenant: str, number: int, ids: Sequence[str], changes: counts.ChangesByPart
 ) -> int:
-    """Delete documents of a locked collection and subtract them from its counts. Return how many existed.
+    """Delete documents of a locked collection and subtract them from its counts. Return the number that existed.
 
-    The caller subtracts their terms. Their field values are subtracted in `changes`, which the caller applies.
+    The counts of terms are left to the caller. Field values are subtracted in `changes`, which the caller then applies.
     """
     cursor = await connection.execute(
         """
@@ -260,7 +264,7 @@ async def _remove(
 
 
 async def restore_moments(connection: Connection, tenant: str, number: int, documents: Sequence[Stored]) -> None:
-    """Give documents that were written again the delivery numbers and times that they had before."""
+    """Give documents that were written again the delivery numbers and times that they had before, as in `documents`."""
     columns = [(one.document.id, one.delivery, one.created_at, one.updated_at) for one in documents]
     ids, deliveries, created, updated = zip(*columns, strict=True) if columns else ((), (), (), ())
     await connection.execute(

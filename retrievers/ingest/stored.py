@@ -15,7 +15,7 @@ from retrievers.ingest.prepare import Prepared, digest_of, field_values, prepare
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A document with the other columns of its row."""
+    """A stored document, with the columns of its row that a `Document` lacks."""
 
     document: Document
     digest: bytes

@@ -29,7 +29,7 @@ _DECIMAL = re.compile(r"-?(?:0|[1-9]\d{0,8})\.\d{1,6}", re.ASCII)
 
 
 def read_table(file: BinaryIO, ending: str, shown: str, count: Progress) -> Iterator[Item]:
-    """Yield the rows below the header as documents. Their `where` has the number of the line on which a row begins.
+    """Yield the rows below the header as documents. `where` of each has the number of the line on which it begins.
 
     Args:
         ending: ending of the file's name, which determines the default delimiter.
@@ -76,7 +76,12 @@ def _bounded_lines(text: TextIO) -> Iterator[str]:
 
 
 def _delimiter(header: str, default: str) -> str:
-    """Return the delimiter that gives the header a text column, or else the one that gives it the most columns."""
+    """Return the delimiter that splits off a text column in the header, or else the one that makes most columns.
+
+    Args:
+        header: first line of the file.
+        default: the delimiter if others do no better.
+    """
 
     def columns(delimiter: str) -> tuple[bool, int]:
         names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
@@ -124,9 +129,9 @@ def _read_row(row: list[str] | BadDocument, columns: list[str], where: str, note
 
 
 def typed_cell(name: str, cell: object) -> object:
-    """Return the JSON value of a spreadsheet cell, whose type the file states: a text "12" stays text.
+    """Return the JSON value of a cell of an Excel sheet, which has a type of its own: the text "12" stays text.
 
-    Reserved columns have the same types as in CSV, see `_cell`.
+    Columns with a reserved name have the same types as in CSV, see `_cell`.
     """
     if isinstance(cell, str):
         return _cell(name, cell) if name in _WORDS or name in _FLAGS or name == "metadata" else cell
@@ -134,10 +139,10 @@ def typed_cell(name: str, cell: object) -> object:
 
 
 def _cell(name: str, cell: str) -> object:
-    """Convert a cell to a JSON value.
+    """Convert the text of a CSV cell to a JSON value.
 
-    Reserved columns have a fixed type: text, JSON (`metadata`) or boolean (`public`, `enabled`). A cell of any other
-    column becomes a boolean or number if it is written as one; else it stays text.
+    Columns with a reserved name have a fixed type: text, JSON (`metadata`) or boolean (`public`, `enabled`). A cell of
+    any other column becomes a boolean or number if its text is written as one, or else stays text.
 
     Raises:
         BadDocument: a cell of `metadata` is no valid JSON, or one of `public` or `enabled` is no boolean.

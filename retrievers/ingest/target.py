@@ -28,7 +28,7 @@ class IngestTarget:
 
     Args:
         name: name of the collection.
-        alone: acquired for each transaction that may lock it, see `lines.WriteTurn`.
+        alone: acquired for each transaction that may lock the collection, see `lines.WriteTurn`.
 
     Attributes:
         number: number of the collection.
@@ -58,7 +58,7 @@ class IngestTarget:
         """Load the collection's number and embedder; create the collection if it is missing.
 
         Args:
-            then: called in the same transaction. It is called again if the transaction is repeated.
+            then: called in the same transaction, and again if the transaction is repeated.
         Raises:
             BadRequest: another version of signalbox analysed the collection, or the embedder's vectors are too long.
             EmbedderMismatch: it has vectors of an embedder that cannot be opened here.
@@ -93,7 +93,7 @@ class IngestTarget:
         return rows[0][0] if rows else None
 
     async def transaction(self, work: Callable[[collections.Connection], Awaitable[Returned]]) -> Returned:
-        """Return the result of `work`, called in a transaction, and again if the collection was rebuilt meanwhile."""
+        """Return the result of `work`, called in a transaction; repeat that if the collection was rebuilt meanwhile."""
         while True:
             try:
                 async with self._alone, self._database.transaction(self._writer) as connection:

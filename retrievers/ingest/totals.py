@@ -23,7 +23,10 @@ _PAGE = 1000
 
 
 async def totals(connection: collections.Connection, collection: Collection) -> Wrong:
-    """Return the errors in a collection's totals, by kind. The transaction must see one state of the collection."""
+    """Return the errors in a collection's terms, counts and fields, by kind. {} if there are none.
+
+    The transaction of the connection must see a single state of the collection.
+    """
     which = _which(collection)
     wrong: Wrong = {}
     for kind, statement in (("orphans", _ORPHANS), ("terms", _FIRST_TERMS)):
@@ -50,7 +53,7 @@ async def delete_orphans(connection: collections.Connection, collection: Collect
 
 
 async def mend_totals(connection: collections.Connection, collection: Collection) -> None:
-    """Recompute the totals from the documents. The caller holds the collection's lock."""
+    """Recompute the terms, counts and fields from the documents. The caller holds the collection's lock."""
     tenant = collection.tenant
     await connection.execute(_MEND_TERMS, _which(collection))
     for part, counts in (await _counts(connection, collection)).items():
@@ -66,7 +69,7 @@ async def mend_totals(connection: collections.Connection, collection: Collection
 
 
 async def _counts(connection: collections.Connection, collection: Collection) -> dict[int, dict[str, Any]]:
-    """Return the correct values of wrong counts: number of the collection or part -> name of the count -> value."""
+    """Return correct values for wrong counts: number of collection or part -> count ("words") -> correct value."""
     which = _which(collection)
     made: dict[int, list[Any]] = defaultdict(lambda: [0, 0, 0, 0, Counter()])
     for number, language, documents, chunks, words, public in await _rows(connection, _COUNTED, which):

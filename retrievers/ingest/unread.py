@@ -1,6 +1,6 @@
-"""Replace records with too many values in a JSON body, before it is parsed: only these records are then refused.
+"""Replace records with too many values in a JSON request body, before it is parsed: only these are then refused.
 
-Parsing them would take too much memory, or block all other threads.
+Parsing such records would take too much memory, or block all other threads.
 """
 
 import json
@@ -42,11 +42,11 @@ _Numbers = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A list or object at the depth of records.
+    """A list or object at the depth in the body at which records are.
 
     Attributes:
-        start, end: its position in the body in bytes, half-open.
-        values, lists: its numbers of values and of lists, at any depth. An empty list or object counts as two values.
+        start, end: position in the body: bytes [start, end).
+        values, lists: number of values and of lists in it, at any depth. An empty list or object counts as two values.
     """
 
     start: int
@@ -56,12 +56,12 @@ class _Record:
 
 
 def without_crowded(raw: bytes) -> bytes:
-    """Return the JSON body in which each record with too many values, or lists in a row, is replaced by a short one.
+    """Return the JSON body, with a short record in place of each that has too many values or too many lists in a row.
 
     Takes about 10 ms per MiB, in pieces between which other threads run. Invalid JSON is left for the parser to refuse.
 
     Raises:
-        BadRequest: the body itself has thousands of keys.
+        BadRequest: the outermost object of the body has thousands of keys.
     """
     if raw.count(b",") + raw.count(b"[") + raw.count(b"{") < min(MAX_VALUES, MOST_LISTS_IN_A_ROW):
         return raw
@@ -75,7 +75,7 @@ def without_crowded(raw: bytes) -> bytes:
 
 
 def reason_of(record: Mapping[Any, Any]) -> str | None:
-    """Return why a record was not parsed, if this is the short record that replaces it; else None."""
+    """Return why a record was not parsed if `record` is the short one that replaces it; None for any other record."""
     is_stub = UNREAD in record and record.keys() <= {UNREAD, "id", "_id"}
     return REASONS.get(str(record[UNREAD])) if is_stub else None
 
@@ -137,22 +137,24 @@ def _records(bare: bytes) -> Iterator[_Record]:
 def _place(
     places: _Numbers, values: _Numbers, lists: _Numbers, outer: _Numbers, parents: _Numbers, mark: int
 ) -> tuple[int, int, int, int]:
-    """Return a mark's position in the body, the numbers of values and lists up to it, and the last bracket in `outer`.
+    """Return (position in the body, values up to there, lists up to there, last bracket of `outer` before) of a mark.
+
+    A mark is a comma or bracket outside texts. The body is processed in pieces.
 
     Args:
         places, values, lists: position of each mark of the piece, and the numbers of values and lists up to it.
         outer: indexes of the marks that open a list or object which can contain records.
-        parents: the brackets at these marks, after the last such bracket of the pieces before.
+        parents: the last such bracket in the pieces before, then the brackets at the marks in `outer`.
         mark: index of the mark.
     """
     return int(places[mark]), int(values[mark]), int(lists[mark]), int(parents[np.searchsorted(outer, mark)])
 
 
 def _marks_outside_texts(piece: NDArray[np.uint8], quotes: int) -> tuple[NDArray[np.intp], int]:
-    """Return the indexes of commas and brackets outside texts, and the number of quotes up to the end of the piece.
+    """Return the indexes in a piece of commas and brackets outside texts, and the number of quotes up to its end.
 
     Args:
-        quotes: the number of quotes in all pieces before.
+        quotes: number of quotes in all pieces before this one.
     """
     places = np.flatnonzero(_IS_MARK[piece])
     is_quote = piece[places] == _QUOTE

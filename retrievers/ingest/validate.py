@@ -33,7 +33,10 @@ def flatten_valid(
 
 
 def find_misfits(documents: Mapping[int, Document], fields: Mapping[str, Field]) -> dict[int, str]:
-    """Return why documents do not fit the collection's fields, by index. Stops at the first document that fits."""
+    """Return for the first documents why each does not fit the collection's fields, by index.
+
+    Stops at the first document that fits; {} if that is the very first.
+    """
     misfits = {}
     for index, document in documents.items():
         try:
@@ -48,7 +51,7 @@ def find_misfits(documents: Mapping[int, Document], fields: Mapping[str, Field])
 def values_and_digest(
     document: Document, fields: Mapping[str, Field]
 ) -> tuple[dict[str, Scalar | list[Scalar]], bytes]:
-    """Return the document's values and its digest. Raises like `field_values`."""
+    """Return the document's filterable values (`field_values`) and its digest. Raises like `field_values`."""
     values = field_values(document, fields)
     return values, digest_of(document, values)
 

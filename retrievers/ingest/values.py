@@ -41,9 +41,9 @@ class Changes:
     """Changes of the statistics of field values.
 
     Attributes:
-        values: (field, text, None) or (field, None, number) to the change of its number of documents.
-        documents: change of the number of documents, per field.
-        long: change of the number of values too long to be stored, per field.
+        values: (field, text, None) or (field, None, number) to the change of the number of documents with this value.
+        documents: field to the change of the number of documents that have it.
+        long: field to the change of the number of values that are too long to be stored.
     """
 
     values: Counter[tuple[str, str | None, float | None]] = field(default_factory=Counter)
@@ -63,8 +63,8 @@ class Changes:
         """Count one document that is added (`times` 1) or removed (-1).
 
         Args:
-            fields: its filterable values in normal form. Its id and title among them are not counted, because they are
-                unique.
+            fields: the document's filterable values in normal form. Those equal to its id or title are not counted,
+                because they are unique.
         """
         for name, given in fields.items():
             if (name == "id" and given == id) or (name == "title" and given == title):
@@ -85,7 +85,7 @@ class Changes:
 
 
 def _key(value: Any) -> tuple[str | None, float | None]:
-    """Return a value as (text, None) or (None, number). Numbers are floats: the database may return 1.0 for 1."""
+    """Return a value as (text, None) or (None, number). Numbers are floats, since the database may return 1.0 for 1."""
     if isinstance(value, bool):
         return ("true" if value else "false"), None
     if isinstance(value, int | float):
@@ -151,7 +151,11 @@ async def refold(connection: Connection, tenant: str, number: int) -> None:
 
 
 async def differing(connection: Connection, tenant: str, number: int, changes: Changes) -> list[str]:
-    """Return the names of fields whose stored statistics differ from what `changes` makes of empty ones, sorted."""
+    """Return the sorted names of fields whose stored statistics differ from the correct ones.
+
+    Args:
+        changes: the correct statistics, as changes to empty ones.
+    """
     values, counts, words = [
         await fetched(await connection.execute(query, (tenant, number)))
         for query in (_VALUES_OF, _COUNTS_OF, _WORDS_OF)
@@ -173,7 +177,7 @@ def _differing(changes: Changes, values: Sequence[Row], counted: Sequence[Row], 
 
 
 async def replace(connection: Connection, tenant: str, number: int, changes: Changes) -> None:
-    """Replace the stored statistics by what `changes` makes of empty ones."""
+    """Replace the stored statistics by new ones, given as changes to empty ones."""
     for table in ("field_value", "field_count", "field_word"):
         statement = f"DELETE FROM signalbox.{table} WHERE tenant = %s AND collection = %s"  # noqa: S608
         await connection.execute(statement.encode(), (tenant, number))
@@ -213,10 +217,10 @@ def _columns(rows: Sequence[tuple[str, str, float, int]]) -> dict[str, Any]:
 
 
 async def _write_words(connection: Connection, statement: str, tenant: str, number: int, named: Sequence[Row]) -> None:
-    """Run a statement on the rows of `_words` for some values.
+    """Run a statement that inserts or deletes the rows that `_words` returns for some values.
 
     Args:
-        named: (field, value) of each, possibly with further columns.
+        named: (field, value) of each value, possibly with further columns.
     """
     words = await asyncio.to_thread(lambda: [word for name, value, *_ in named for word in _words(name, value)])
     for some in _slices(words):
@@ -228,7 +232,7 @@ def _slices(rows: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
 
 
 def _words(name: str, value: str | None) -> list[tuple[str, int, str, str]]:
-    """Return rows by which a value is found from each of its words on: (words from there on, position, field, value).
+    """Return the rows by which a value is found, one for each word: (text from that word on, position, field, value).
 
     "Marie van Dam" -> "marie van dam" at 0, "van dam" at 1, "dam" at 2. [] for a number, a date or prose.
     """

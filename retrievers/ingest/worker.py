@@ -34,13 +34,13 @@ _log = logging.getLogger(__name__)
 
 
 class Worker:
-    """Carries out jobs. Inside `async with` it also takes them from the queue.
+    """Carries out ingestion jobs. Inside `async with` the worker also takes jobs from the queue.
 
     Args:
         at_once: maximum number of jobs taken from the queue at the same time.
         rebuild: carries out jobs that rebuild a collection.
         mirrors: runs of the mirrors whose sources this process knows, by mirror id.
-        head_start_s: time after which a job from the queue takes long, in seconds. The next job then runs beside it.
+        head_start_s: time after which a job from the queue counts as long, in seconds. The next job then starts, too.
         schedule: called every second; queues the runs of mirrors that are due.
     """
 
@@ -103,7 +103,7 @@ class Worker:
 
     @property
     def works(self) -> bool | None:
-        """Whether it takes jobs from the queue; None if it was not started for that."""
+        """Whether this worker takes jobs from the queue; None if it was not started for that."""
         return None if not self._loops else not any(loop.done() for loop in self._loops)
 
     def wake(self) -> None:
@@ -117,12 +117,12 @@ class Worker:
 
         Args:
             deadline: until when to wait, in the time of `time.monotonic`. After that the job continues in the
-                background. None to wait until it ends.
+                background. None to wait until the job ends.
         Returns:
             The job's id, and its report, which is None if the job is still running.
         Raises:
-            BadRequest: it cannot be done; the job has failed.
-            Unavailable: a dependency failed. If the job was stored, it is tried again later.
+            BadRequest: the delivery cannot be stored; its job is recorded as failed.
+            Unavailable: a dependency failed. The job is tried again later, if it had been stored.
         """
         lease = await self.jobs.begin(tenant, delivery)
         lines = self._lines.of(tenant, len(delivery.payload))
@@ -196,7 +196,7 @@ class Worker:
                 await self._leave_running(task)
 
     async def _leave_running(self, task: "asyncio.Task[Report]") -> None:
-        """Count a job among those that take long, and return when another may be taken beside it."""
+        """Count a job among the long ones, and wait until few enough of those run to take another from the queue."""
         self._long.add(task)
         task.add_done_callback(self._ended)
         while len(self._long) > _MOST_BESIDE:
@@ -225,7 +225,7 @@ class Worker:
 
 
 def _tell(lease: Lease, task: "asyncio.Task[Report]") -> None:
-    """Log a job that was not completed."""
+    """Log why a job was not completed. Nothing is logged for a completed one."""
     error = None if task.cancelled() else task.exception()
     if isinstance(error, LostLease):
         _log.warning("job %s was lost: another worker has it, or it was cancelled", lease.id.hex)

@@ -35,12 +35,14 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Passages in the order of their ids, so that equal scores are sorted by id.
+    """Documents in memory, as passages in the order of their ids, so that equal scores are sorted by id.
 
     Attributes:
-        embedded: the text of each passage to embed; equal texts have equal `digests`.
+        chunks: the passages.
+        embedded: for each passage, the text to embed; equal texts have equal `digests`.
         owners: for each passage, the index of its document in `values` and `expiries`.
-        expiries: expiry time of each document, in seconds since 1970; infinity for never.
+        values: for each document, its filterable values.
+        expiries: for each document, its expiry time in seconds since 1970; infinity for never.
         failed: documents that could not be read, with the reason.
     """
 
@@ -55,14 +57,14 @@ class Corpus:
     failed: Sequence[RejectedItem]
 
     def allowed(self, wanted: Filter | None, now: datetime) -> NDArray[np.bool_]:
-        """Return the mask of passages that satisfy the filter and have not expired, shape (passages,)."""
+        """Return an array, shape (passages,): True for passages that satisfy the filter and have not expired."""
         documents = self.expiries > now.timestamp()
         if wanted is not None:
             documents &= np.fromiter((matches(wanted, one) for one in self.values), np.bool_, len(self.values))
         return documents[self.owners]
 
     def find(self, id: ChunkId, wanted: Filter | None, now: datetime) -> Chunk | None:
-        """Return the passage with this id; None if there is none, it has expired or the filter excludes it."""
+        """Return the passage with this id; None if there is none, if it has expired, or if the filter excludes it."""
         place = bisect_left(self.chunks, id, key=lambda chunk: chunk.id)
         if place == len(self.chunks) or self.chunks[place].id != id:
             return None
@@ -71,7 +73,7 @@ class Corpus:
         return self.chunks[place] if allowed else None
 
     def firsts(self, wanted: Filter | None, now: datetime) -> list[ChunkId]:
-        """Return the first passage of every document that satisfies the filter and has not expired."""
+        """Return the id of the first passage of every document that satisfies the filter and has not expired."""
         first: dict[int, ChunkId] = {}
         for chunk, owner, allowed in zip(self.chunks, self.owners.tolist(), self.allowed(wanted, now), strict=True):
             if allowed:
@@ -91,7 +93,7 @@ def gather(
     Disabled and expired documents are left out.
 
     Args:
-        name: collection name in the passages' ids; the tenant is the platform.
+        name: collection name in the ids of the passages; their tenant is the platform.
         declared: declared fields by name; the types of other fields are inferred from all documents.
         stopped: called before every document; True ends the reading.
     Raises:
@@ -168,7 +170,7 @@ def _chunk(collection: str, document: Document, ordinal: int, passage: Passage) 
 def _distinct(
     items: Iterable[Document | RejectedItem], stopped: Callable[[], bool]
 ) -> tuple[list[Document], list[RejectedItem]]:
-    """Return the usable documents, only the first of each id, and the rejected ones with the reason."""
+    """Return (usable documents, rejected items with the reason). Of several with one id, the first is usable."""
     documents: dict[str, Document] = {}
     failed: list[RejectedItem] = []
     characters = 0

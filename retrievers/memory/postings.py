@@ -17,9 +17,10 @@ _POSITIONS = 1 << 32
 
 
 class _Posting:
-    """Occurrences of one term: its passages, its frequency in each, and all its places.
+    """Occurrences of one term: its passages, its frequency in each, and the places of all its occurrences.
 
-    Arrays of numbers are used because one object per place would take ten times the memory.
+    A place is the passage's number times `_POSITIONS`, plus the position in the passage. Arrays of numbers are used
+    because one object per place would take ten times the memory.
     """
 
     __slots__ = ("counts", "passages", "places")
@@ -73,7 +74,7 @@ class Postings:
         return scores
 
     def holding(self, phrases: Sequence[Phrase]) -> NDArray[np.bool_]:
-        """Return the mask of passages that contain every phrase, shape (passages,)."""
+        """Return an array, shape (passages,): True for passages that contain every phrase."""
         held = np.ones(len(self), np.bool_)
         for phrase in phrases:
             one = np.zeros(len(self), np.bool_)
@@ -82,7 +83,7 @@ class Postings:
         return held
 
     def _starts(self, phrase: Phrase) -> NDArray[np.int64]:
-        """Return the places where the phrase begins; an empty array if it does not occur."""
+        """Return the places (see `_Posting`) where the phrase begins; an empty array if it does not occur."""
         first = phrase[0][0]
         starts: NDArray[np.int64] | None = None
         for position, term in phrase:

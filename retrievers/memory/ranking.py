@@ -1,4 +1,4 @@
-"""Rank passages in memory by words and by meaning, as the database ranks its own."""
+"""Rank passages in memory by words (BM25) and by meaning (vectors), as the database ranks stored passages."""
 
 from datetime import UTC, datetime
 
@@ -23,14 +23,16 @@ def rank(
 ) -> list[Hit]:
     """Return the best passages by BM25 and by cosine, sorted by the weighted sum of both scores.
 
-    The scores of each measure are first scaled to [0, 1] (min-max).
+    BM25 scores and cosines are each scaled to [0, 1] (min-max) before they are added.
 
     Args:
         vectors: passage vectors, shape (passages, dimension); None if not embedded yet.
         question: the question's vector, shape (dimension,); None to rank by words only.
-        lexical_weight: weight of words, in [0, 1].
+        lexical_weight: weight of BM25, in [0, 1]; the cosine has the rest.
+        source: the retriever's name, for the hits.
     Returns:
-        At most `query.limit` hits with their chunks; `parts` holds BM25 as "fulltext" and cosine as "vector".
+        At most `query.limit` hits with their chunks. `parts` of a hit contains its BM25 score under "fulltext" and its
+        cosine under "vector".
     """
     allowed = corpus.allowed(query.filter, datetime.now(UTC))
     measured = {"fulltext": _best(*_bm25(corpus, query, allowed), query.limit)}
@@ -50,9 +52,12 @@ def rank(
 
 
 def _bm25(corpus: Corpus, query: Query, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the BM25 score of every passage, and the mask of passages that match.
+    """Return the BM25 score of every passage, and an array with True for the passages that match the question.
 
-    A match contains all text that the question puts in quotation marks, unless no allowed match does.
+    A match contains all text that the question puts in quotation marks, unless no allowed passage contains it.
+
+    Args:
+        allowed: True for passages that may be found.
     """
     shares = question_terms(query.text, query.language, query.gloss)
     postings = corpus.postings
@@ -64,7 +69,7 @@ def _bm25(corpus: Corpus, query: Query, allowed: NDArray[np.bool_]) -> tuple[NDA
 
 
 def _best(scores: NDArray[np.float64], among: NDArray[np.bool_], limit: int) -> dict[int, float]:
-    """Return the `limit` best of the passages in the mask `among`: index to score, ties by index."""
+    """Return the `limit` best of the passages for which `among` is True: index to score; of equal scores by index."""
     places = np.flatnonzero(among)
     chosen = places[np.argsort(-scores[places], kind="stable")[:limit]]
     return {int(place): float(scores[place]) for place in chosen}

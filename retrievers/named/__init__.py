@@ -50,7 +50,7 @@ class SourceDefinition:
 
 
 def card_of(name: str, kind: Kind, description: str, examples: Sequence[str] = (), **limits: Any) -> Card:
-    """Build the card of a named source. `limits` are attributes of `Card`."""
+    """Build the card (description) of a named source. `limits` are further attributes of `Card`."""
     kinds: Mapping[Kind, Literal["documents", "outside"]] = {"web": "outside", "cloud": "outside"}
     return Card(
         name, description, kinds.get(kind, "documents"), tuple(examples), named=True, part=kind == "collections",
@@ -68,7 +68,7 @@ def build(
         sources: retrievers of the database by name. A group of collections uses "fulltext" and "vector".
         timeout_s: time limit of one search, in seconds, if the source declares none.
     Raises:
-        BadRequest: the source is invalid. The message names the key in the settings.
+        BadRequest: the declaration is invalid. The message names the key in the settings.
     """
     card, options = stated.card, stated.options
     if stated.kind == "local":

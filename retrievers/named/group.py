@@ -14,10 +14,10 @@ _WEIGHTS = {"fulltext": 0.6, "vector": 0.4}
 
 @dataclass(frozen=True, slots=True)
 class CollectionGroup:
-    """A source that searches some collections of the database.
+    """A retriever that searches some collections of the database, under a name of its own.
 
     Args:
-        collections: names of the collections. A request searches those that it may read.
+        collections: names of the collections. A request searches those that its caller may read.
         searchers: the retrievers "fulltext" and "vector", by these names.
     """
 
@@ -26,18 +26,19 @@ class CollectionGroup:
     searchers: Mapping[str, Retriever]
 
     def missing(self, scope: Scope) -> tuple[str, ...]:
-        """Return the names of its collections that are not in a scope: they do not exist or may not be read."""
+        """Return the names of the group's collections that are not in a scope: they are missing or not readable."""
         there = {one.name for one in scope.collections}
         return tuple(name for name in self.collections if name not in there)
 
     async def search(self, query: Query) -> list[Hit]:
         """Return hits scored in [0, 1] by words and meaning together. See `Retriever.search`.
 
-        `parts` of a hit holds its BM25 score ("fulltext") and its cosine ("vector"), as far as it was found by each.
+        `parts` of a hit contains its BM25 score if full text found it ("fulltext"), and its cosine if the vectors did
+        ("vector").
 
         Raises:
             BadRequest: the scope contains none of the collections.
-            Unavailable: neither words nor vectors can be searched.
+            Unavailable: neither full text nor vectors can be searched.
         """
         scope = replace(query.scope.only(self.collections), beside=())
         if not scope.collections:

@@ -13,11 +13,13 @@ _SETTING = re.compile(r"\b(?:WEB|CLOUD)(?:_[A-Z]+)*\b")
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A retriever of the web or of a knowledge base, under a name of its own.
+    """A retriever that passes searches to another one, of the web or a knowledge base, and renames its hits and errors.
 
     Args:
-        words: top-level setting to the key with the same meaning: {"WEB_API_KEY": "sources.news.api_key"}. The inner
-            retriever's errors name the setting, and the user has to change the key.
+        card: description of this source, with its own name.
+        inner: the retriever of the web or of a knowledge base.
+        words: name of a setting to the key that replaces it for this source: {"WEB_API_KEY": "sources.news.api_key"}.
+            Errors of the inner retriever name the setting, but the user has to change the key.
     """
 
     card: Card
@@ -51,5 +53,9 @@ class Outside:
 
 
 def in_own_words(message: str, words: Mapping[str, str]) -> str:
-    """Replace settings in a message by the keys in `words`: "set WEB_API_KEY" -> "set sources.news.api_key"."""
+    """Replace names of settings in a message by their keys: "set WEB_API_KEY" -> "set sources.news.api_key".
+
+    Args:
+        words: name of a setting to its key.
+    """
     return _SETTING.sub(lambda found: words.get(found[0], found[0]), message)

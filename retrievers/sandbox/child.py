@@ -104,9 +104,9 @@ class FileAnswer:
         self._read_bytes = self._made_bytes = 0
 
     def send_all(self, name: str, file: BinaryIO, arguments: dict[str, Any]) -> bool:
-        """Run a task on a file and send its messages, then a last one: {"error": REASON, "last": RESULT}.
+        """Run a task on a file and send its messages, then a last message: {"error": REASON, "last": RESULT}.
 
-        REASON is None on success.
+        REASON is None on success. RESULT is what this method returns.
 
         Args:
             name: the task, "module:function".
@@ -162,7 +162,7 @@ def limit_cpu(seconds: int) -> None:
 
 
 def held_bytes() -> int:
-    """Return the resident memory of this process, in bytes. Outside Linux: its maximum so far."""
+    """Return the resident memory of this process, in bytes. Outside Linux: the maximum so far."""
     try:
         return _pages()[1] * resource.getpagesize()
     except OSError:
@@ -178,7 +178,7 @@ def reserved_bytes() -> int:
 
 
 def _pages() -> list[int]:
-    """Return the numbers in `/proc/self/statm`, in pages: address space, resident memory and others."""
+    """Return the numbers in `/proc/self/statm`, in memory pages: address space, resident memory and others."""
     with open("/proc/self/statm", "rb") as file:
         return [int(count) for count in file.read().split()]
 

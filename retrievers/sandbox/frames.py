@@ -1,4 +1,4 @@
-"""Messages from the processes that read files to the service: each is its length, then JSON, over a socket."""
+"""Messages that the processes that read files send to the service: each is its length, then JSON, over a socket."""
 
 import json
 import socket

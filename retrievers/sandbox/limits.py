@@ -11,7 +11,7 @@ EXIT_OUT_OF_MEMORY = 77
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """Limits of a process, for each part of a file.
+    """Limits of a process that reads a file. They apply to each part of a large file anew.
 
     Attributes:
         memory_bytes: maximum address space.

@@ -1,8 +1,8 @@
 """Limit how many files are read at a time, without letting files that take long hold up the others.
 
-A file needs a place while it is read. A pool has normal places, and a few for long readings. A reading that has taken
-2 s moves to a long place and frees its normal one. If no long place is free while files wait, the reading may be ended
-("gives way"). It begins anew later, in a long place.
+A file needs a place while it is read. A pool has normal places, and a few long places. When the reading of a file has
+taken 2 s, it moves to a long place and frees its normal one. If no long place is free while other files wait, the
+reading may be ended ("gives way"); the file is then read from its start again later, in a long place.
 """
 
 import threading
@@ -19,11 +19,11 @@ read a file whose first reading was ended.
 
 
 class GaveWay(Exception):
-    """The reading of a file was ended because it took long while others waited."""
+    """The reading of a file was ended because it took long while other files waited."""
 
 
 class ReadingPlaces(threading.BoundedSemaphore):
-    """A number of places of one kind, and the readings in them that can give way.
+    """A semaphore of places of one kind, normal or long, with the file readings that can be ended to free a place.
 
     Attributes:
         waiting: number of files that wait for a place.
@@ -47,19 +47,20 @@ class ReadingPlaces(threading.BoundedSemaphore):
             self._promised = max(0, self._promised - 1)
 
     def enter(self, reader: "ReadingPlace") -> None:
-        """Add a reading that can be ended for a file that waits."""
+        """Add a running file reading to those that may be ended so that a waiting file gets a place."""
         with self._counting:
             self._give_way[reader] = None
 
     def leave(self, reader: "ReadingPlace") -> None:
-        """Remove a reading that `enter` has added. Nothing happens for any other."""
+        """Remove a file reading that `enter` has added; do nothing if it was not added."""
         with self._counting:
             self._give_way.pop(reader, None)
 
     def promise(self, reader: "ReadingPlace") -> bool:
-        """Return whether this reading has to give way, and if so, remove it and count its place as promised.
+        """Return whether this file reading must end now to free its place for a waiting file.
 
-        It has to if it is the oldest that can, and more files wait than places have been promised.
+        It must if it is the oldest that `enter` has added, and more files wait than places are already promised to
+        them. It is then removed, and its place counts as promised.
         """
         with self._counting:
             is_needed = self.waiting > self._promised and next(iter(self._give_way), None) is reader
@@ -70,11 +71,11 @@ class ReadingPlaces(threading.BoundedSemaphore):
 
 
 class ReadingPlace:
-    """The place of one reading, as a context manager: it waits for a place on entry and frees it on exit.
+    """Context manager for the reading of one file: waits for a place on entry, frees it on exit.
 
     Args:
         free: the pool's normal places.
-        long: its places for long readings. A file whose first reading was ended takes one of these from the start.
+        long: the pool's long places. A file whose first reading was ended takes one of these from the start.
     """
 
     def __init__(self, free: ReadingPlaces, long: ReadingPlaces) -> None:
@@ -98,7 +99,7 @@ class ReadingPlace:
         """If the reading has taken longer than `_LONG_S`, move it to a long place, which frees its normal one.
 
         Raises:
-            GaveWay: no long place is free, a file waits, and it is this reading's turn to give way.
+            GaveWay: no long place is free, a file waits for a place, and this is the reading to end for it.
         """
         if self._held is self._long or time.monotonic() <= self._long_after:
             return

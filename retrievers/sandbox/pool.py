@@ -63,8 +63,8 @@ class Sandbox:
 
     Args:
         places: maximum number of files read in parallel, beside `_MOST_LONG` files that take long; further files wait.
-            If more files take long while others wait, the reading of one is ended. It begins anew when a place for
-            long readings is free. Only readings with `in_thread` are ended.
+            If more files take long while others wait, the reading of one is ended, and begins anew when a place for
+            long ones is free. Only readings with `in_thread` are ended.
     """
 
     def __init__(self, places: int, limits: ProcessLimits = DEFAULT) -> None:
@@ -81,14 +81,14 @@ class Sandbox:
     def run(
         self, task: str, requests: Sequence[tuple[BinaryIO, Mapping[str, Any]]], *, stopped: Stopped = never
     ) -> Generator[Iterator[dict[str, Any]], None, None]:
-        """Run a task on each file. For each file in turn, yield an iterator over the task's JSON objects.
+        """Run a task on each file. For each file in turn, yield an iterator over the JSON objects that the task yields.
 
-        The process reads ahead: it goes on to the next file while the caller takes the objects of the one before.
+        The process reads ahead: it goes on to the next file while the caller takes the objects of the file before.
 
         Args:
             task: "module:function", see `retrievers.sandbox.child.Task`.
-            requests: files open for reading, each with a file descriptor, and the task's other arguments as JSON; at
-                most `MOST_REQUESTS`.
+            requests: at most `MOST_REQUESTS` pairs of a file that is open for reading and has a file descriptor, and
+                the task's other arguments as JSON values.
         Raises:
             BadDocument: raised by an iterator if its file is invalid or exceeds the limits.
             Unavailable: `stopped` returned True. May also be raised by an iterator.
@@ -139,7 +139,7 @@ class Sandbox:
                 process.end()
 
     def _take(self) -> "_Process | None":
-        """Return an idle process that is still alive, or None."""
+        """Take an idle process that is still alive out of the pool, and return it; None if there is none."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -163,7 +163,7 @@ class Sandbox:
             process.end()
 
     def _retire(self, process: "_Process") -> None:
-        """End a process that has been idle for some time."""
+        """End a process that has been idle for `_KEPT_S`."""
         with self._lock:
             if process not in self._idle:
                 return
@@ -193,7 +193,8 @@ class _Process:
     """A process that reads files, and the socket to it.
 
     Attributes:
-        is_well: False while a file is being read, or if the process died, was given up or is about to end.
+        is_well: False while the messages of a file are being received, and after the process died, was given up or
+            announced its end.
     """
 
     def __init__(self, limits: ProcessLimits) -> None:
@@ -249,9 +250,13 @@ class _Process:
             self._connection.sendall(request[sent:])
 
     def receive(self, stopped: Stopped, place: ReadingPlace) -> Iterator[dict[str, Any]]:
-        """Yield the task's messages for the next file that was sent.
+        """Yield the task's messages for the next file that was sent. Raises like the iterators of `Sandbox.run`.
 
-        If the caller stops before the end, the process cannot be used for other files. Raises like `Sandbox.run`.
+        If the caller stops before the end, the process cannot be used for other files.
+
+        Args:
+            stopped: returns True if the caller no longer waits.
+            place: the place that this reading occupies; may be exchanged for a long one.
         """
         self.is_well = False
         waited_s, read_bytes = 0.0, 0
@@ -284,7 +289,7 @@ class _Process:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can read more files."""
+        """Whether this process can be sent more files to read."""
         return self.is_well and not self._outstanding and self._files < _MOST_FILES_EACH
 
     @property
@@ -292,7 +297,7 @@ class _Process:
         return self._process.poll() is None
 
     def rest(self, retire: Callable[["_Process"], None]) -> None:
-        """Call `retire` with this process if no files are sent to it within `_KEPT_S`."""
+        """Call `retire` with this process after `_KEPT_S` seconds, unless files are sent to it before."""
         self._resting = threading.Timer(_KEPT_S, retire, (self,))
         self._resting.daemon = True
         self._resting.start()

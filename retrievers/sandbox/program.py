@@ -70,7 +70,7 @@ def run_program(command: Sequence[str], folder: Path, limits: ProcessLimits, sto
 
 
 def _waited(process: "subprocess.Popen[bytes]", limits: ProcessLimits, stopped: Stopped) -> int:
-    """Wait for the end of a process and return its exit code. Raises as `run_program` when it takes too long."""
+    """Wait for the end of a process and return its exit code. Raises like `run_program`, also after `limits.wait_s`."""
     deadline = time.monotonic() + limits.wait_s
     while True:
         try:

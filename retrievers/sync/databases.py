@@ -25,7 +25,7 @@ def named(url: str) -> str:
     """Return the address of a database without user, password and options.
 
     Raises:
-        BadRequest: it is not a valid address.
+        BadRequest: the text is not a valid address.
     """
     try:
         scheme = urlsplit(url).scheme
@@ -45,7 +45,7 @@ def named(url: str) -> str:
 
 @contextmanager
 def opened(url: str, shown: str, statement: str) -> Iterator[Rows]:
-    """Run one SELECT and yield its rows, by column name.
+    """Run one SELECT in a context; its value is an iterator over the rows, each a dict by column name.
 
     PostgreSQL runs it in a read-only transaction that sees one state of the database.
 

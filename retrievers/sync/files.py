@@ -37,7 +37,7 @@ def read_files(
     load: Callable[[str, BinaryIO], None],
     shown: str,
 ) -> Iterator[Read]:
-    """Yield the documents of files, reading a few files at a time.
+    """Yield the documents of files, see `Source.read`, reading a few files at a time.
 
     Args:
         load: writes the content of the file with a key into an open file; raises Unreadable.
@@ -65,6 +65,6 @@ def read_files(
 
 
 def too_large(size_bytes: int) -> str | None:
-    """Return why a file of this size is too large to fetch; None if it is not."""
+    """Return in words why a file of this size is too large to fetch; None if it is small enough."""
     most = MAX_WHOLE_FILE_BYTES
     return f"larger than {most >> 20} MB" if size_bytes > most else None

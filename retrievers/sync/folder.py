@@ -27,7 +27,7 @@ _SURE_AFTER_NS = 2_000_000_000
 class Folder:
     """Files below a path. Ids, titles, front matter and `schema.json` are those of `signalbox ingest`.
 
-    A file is opened if its size, times or inode have changed. It is read into documents if its digest has changed too.
+    A file is opened if its size, times or inode have changed, and read into documents if its digest has changed, too.
     """
 
     path: Path
@@ -95,7 +95,11 @@ class Folder:
 
 
 def _version(path: Path, now_ns: int) -> str | None:
-    """Return a version made of size, times and inode. None for a recently changed file, see `_SURE_AFTER_NS`."""
+    """Return a version of a file made of size, times and inode. None for a recently changed one: see `_SURE_AFTER_NS`.
+
+    Args:
+        now_ns: the current time, in nanoseconds since 1970.
+    """
     try:
         status = path.stat()
     except OSError:

@@ -1,8 +1,8 @@
-"""Forgotten sources: they are no longer followed, because they were moved or renamed. Their documents stay.
+"""Forgotten sources: sources that are no longer followed, because they were moved or renamed. Their documents stay.
 
 Another source of the collection may provide the same documents. It then takes them over as they are stored. If one
-source has taken over most documents of a forgotten source, the remaining ones are deleted with what that source
-deletes. Otherwise they stay.
+source has taken over most documents of a forgotten source, the remaining documents are deleted at the end of that
+source's run. Otherwise they stay.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from retrievers.ingest.jobs import KEPT_DAYS
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """Documents that remain from a forgotten source, as seen by another source of the collection.
+    """Documents of a forgotten source that no other source has taken over ("remains"), as seen by one other source.
 
     Attributes:
         sync: id of the forgotten source.
-        taken: number of its documents that the other source has taken over.
-        ids: ids of the documents that no source has taken over, sorted.
+        taken: number of the forgotten source's documents that the other source has taken over.
+        ids: sorted ids of the documents that no source has taken over.
     """
 
     sync: UUID
@@ -28,10 +28,10 @@ class Remains:
     ids: Sequence[str]
 
     def goes(self, most_deleted: float, *, force: bool) -> bool:
-        """Return whether the other source deletes the remaining documents. It must have taken over at least one.
+        """Return whether the other source, which must have taken over at least one document, deletes the remains.
 
         Args:
-            most_deleted: maximum share of the remaining documents among them and those taken over.
+            most_deleted: maximum share, 0 to 1, of the remains in the sum of the remains and the documents taken over.
             force: ignore that share.
         """
         return self.taken > 0 and (force or len(self.ids) <= most_deleted * (self.taken + len(self.ids)))
@@ -47,14 +47,14 @@ async def lock_manifest(connection: Connection, tenant: str, collection: str) ->
 
 
 async def remains(connection: Connection, tenant: str, collection: str, sync: UUID) -> list[Remains]:
-    """Return the remains of each forgotten source of a collection, if any, as seen by the followed source `sync`."""
+    """Return the remains of each forgotten source of a collection that left any, as seen by the source `sync`."""
     values = {"tenant": tenant, "collection": collection, "sync": sync}
     rows = await (await connection.execute(_REMAINS, values)).fetchall()
     return [Remains(*row) for row in rows if row[2]]
 
 
 async def inherit(connection: Connection, tenant: str, sync: UUID, former: UUID) -> None:
-    """Give the remains of a forgotten source to another source, as documents without an item, and remove the former.
+    """Give the remains of a forgotten source to another source, as documents without an item; drop the forgotten one.
 
     The other source's run then deletes them, as it deletes all of its documents without an item.
 

@@ -24,7 +24,7 @@ class DeletionLimits:
 
 
 def why_refused(doomed: int, before: int, limits: DeletionLimits) -> str | None:
-    """Return why a run may not delete its documents; None if it may.
+    """Return a message that says why a run may not delete documents that its source has lost; None if it may.
 
     Args:
         doomed: number of documents to delete.
@@ -41,7 +41,7 @@ def why_refused(doomed: int, before: int, limits: DeletionLimits) -> str | None:
 
 
 def why_kept(left: Remains) -> str:
-    """Return why the remains of a forgotten source are not deleted."""
+    """Return a message that says why the documents left of a forgotten source are not deleted."""
     return (
         f"{len(left.ids):,} documents of a source that was forgotten stay: more than SYNC_MAX_DELETE allows, or "
         "something failed; to delete them, run the sync with --force when nothing fails"

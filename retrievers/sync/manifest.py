@@ -1,4 +1,7 @@
-"""The manifest of a mirror: which documents were stored from which item. Only the run with the lease writes it."""
+"""The manifest of a mirror: which documents were stored from which item (such as a file) of its source.
+
+Only the run that holds the lease writes the manifest.
+"""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -29,9 +32,11 @@ def id_of(tenant: str, collection: str, source: str) -> UUID:
 
 
 class KnownItem(NamedTuple):
-    """Version and digest of an item when it was last read. `version` is None if it must be read again.
+    """Version and digest of an item when it was last read.
 
-    `digest` is None if the source needs none, or if the item must be read into documents even if it is unchanged.
+    Attributes:
+        version: None if the item must be read again.
+        digest: None if the source needs none, or if the item must be read into documents even if it is unchanged.
     """
 
     version: str | None
@@ -45,7 +50,7 @@ class Claim:
     Attributes:
         id: the document's id.
         item: the item's key.
-        given: digest of the document as provided.
+        given: digest of the document as the item provides it.
     """
 
     id: str
@@ -70,10 +75,14 @@ class Owner(NamedTuple):
 
 
 def may_have(claim: Claim, owner: Owner, sync: UUID, run: int) -> bool:
-    """Return whether a claimed document passes from its owner to the claiming item, in this run of this source.
+    """Return whether a claimed document passes from its owner to the claiming item.
 
-    A document without an item always does. Otherwise it does not pass from another source, nor to an item whose name
-    sorts after the owner's, nor twice in one run to the same item.
+    A document that no item provides any more always passes. Any other does not pass if it belongs to another source, if
+    the claiming item's key sorts after the owner's, or if the same item has claimed it in this run before.
+
+    Args:
+        sync: id of the claiming item's source.
+        run: number of this run.
     """
     if owner.item is None:
         return True
@@ -119,7 +128,11 @@ class Manifest:
         return found
 
     async def documents_of(self, items: Iterable[str], *, orphans: bool = True) -> set[str]:
-        """Return the ids of the documents of these items; with `orphans`, also of those that no item provides now."""
+        """Return the ids of the documents stored from these items.
+
+        Args:
+            orphans: also return the ids of all documents in the manifest that no item provides any more.
+        """
         found: set[str] = set()
         async with self.database.transaction(whole(self.tenant), frozen=True) as connection:
             if orphans:
@@ -136,9 +149,9 @@ class Manifest:
         return int(rows[0][0])
 
     async def stored(self) -> tuple[int, int]:
-        """Return the number of documents in the manifest now, and their number after the last complete run.
+        """Return (number of documents in the manifest now, their number after the last complete run).
 
-        Before the first complete run, both numbers are the first.
+        Before the first complete run, the second number is the same as the first.
         """
         async with self.database.transaction(whole(self.tenant)) as connection:
             row = await (await connection.execute(sql.STORED, self._which())).fetchone()
@@ -150,7 +163,7 @@ class Manifest:
             return await remains(connection, self.tenant, self.collection, self.sync)
 
     async def owners(self, ids: Sequence[str]) -> dict[str, Owner]:
-        """Return the owners of documents, by document id. Documents without an owner are left out."""
+        """Return the owner of each document by document id. Documents without an owner are left out."""
         async with self.database.transaction(whole(self.tenant)) as connection:
             return await self._owners(connection, ids)
 
@@ -205,14 +218,15 @@ class Writer:
             )
 
     async def claim(self, claims: Sequence[Claim], ended: Sequence[str]) -> tuple[int, dict[str, Owner], set[str]]:
-        """Assign documents to the items that claim them, except those that `may_have` refuses.
+        """Assign documents to the items that claim them, except where `may_have` refuses the claim.
 
         Args:
             claims: claims to different documents.
-            ended: keys of items that have been read completely. Documents that they no longer provide lose their item.
+            ended: keys of items that have been read completely. Documents that these items no longer provide lose
+                their item.
         Returns:
-            The delivery number for storing the documents; the owners of refused documents by document id; and the keys
-            of other items that lost a document. Those of this source are marked to be read again.
+            The delivery number for storing the documents; the owner of each document whose claim was refused, by
+            document id; and the keys of other items that lost a document. Those of this source will be read again.
         """
         async with self._transaction() as connection:
             delivery = await store.next_delivery(connection)
@@ -247,11 +261,11 @@ class Writer:
         """Record that items have been read completely and their documents are stored.
 
         Args:
-            read: state of the items, by key.
+            read: state of the items that were read, by key.
             stored: ids of documents that are stored.
             failed: ids of documents that could not be stored.
-            delivery: the delivery number they were stored with. A document that has a higher one by now was changed by
-                others, and is recorded as such.
+            delivery: delivery number with which the documents were stored. A document that has a higher number by now
+                was changed by others, and is recorded as changed.
         """
         async with self._transaction() as connection:
             which = self.manifest._which(ids=list(stored), failed=list(failed), delivery=delivery)
@@ -276,7 +290,8 @@ class Writer:
         """Delete a batch of documents that no item provides any more.
 
         Returns:
-            The number of documents deleted, without those of the batch that were not stored; None if none was left.
+            The number of stored documents deleted, which may be 0 if others had deleted them; None if no document is
+            left to delete.
         """
         while True:
             try:
@@ -302,7 +317,7 @@ class Writer:
         return count
 
     async def end(self) -> int:
-        """Finish the run: settle the collection (`settle`), and return the number of the source's documents."""
+        """Finish the run: update the collection's counts (`settle`). Return the number of the source's documents."""
         manifest = self.manifest
         async with manifest.database.transaction(whole(manifest.tenant)) as connection:
             if (number := await _number(connection, manifest)) is not None:
@@ -318,10 +333,13 @@ async def _number(connection: Connection, manifest: Manifest) -> int | None:
 
 
 async def forget(connection: Connection, tenant: str, collection: str, document: str | None = None) -> None:
-    """Remove a document, or all documents of a collection, from the manifests, in the transaction that deletes it.
+    """Remove a document, or all documents of a collection, from the manifests of all mirrors of the collection.
 
-    Call it before the transaction touches the collection's jobs, for the lock order of `lock_manifest`. The next run of
-    a source that still has a document stores it again.
+    Call it in the transaction that deletes the documents, before that touches the collection's jobs, to keep the lock
+    order of `lock_manifest`. The next run of a source that still has a document stores it again.
+
+    Args:
+        document: id of the document; None for all.
     """
     which = {"tenant": tenant, "collection": collection, "document": document}
     await lock_manifest(connection, tenant, collection)

@@ -67,8 +67,8 @@ class _Difference:
     """The difference between a listing and the manifest.
 
     Attributes:
-        wanted: items to read, because they are new or have changed, or may have.
-        vanished: keys of items in the manifest that no longer exist.
+        wanted: items to read, because they are new, have changed or may have changed.
+        vanished: keys of items in the manifest that the source no longer has.
         versions: version of every listed item, by key.
         failed: items that could not be listed or have an invalid key, with the reason.
     """
@@ -84,7 +84,8 @@ class Mirror:
     """A source and the collection that is kept equal to it.
 
     Args:
-        check: called with the source's schema before it is declared; raises BadRequest to refuse it. None to accept it.
+        check: called with the source's schema before the schema is stored; raises BadRequest to refuse it. None to
+            accept every schema.
     """
 
     database: Database
@@ -127,7 +128,8 @@ class Mirror:
 
         Args:
             lease: lease of this run's job; every change requires it.
-            progress: called after every stored portion.
+            into: stores documents.
+            progress: called with the result so far after every stored portion.
         Raises:
             BadRequest: the source does not exist, its schema is refused, or none of its documents can be stored in
                 this collection.
@@ -167,7 +169,7 @@ class Mirror:
 def mirroring(
     mirror: Mirror, jobs: JobQueue, into: Store, limits: DeletionLimits
 ) -> Callable[[Lease, Progress], Awaitable[Mirrored]]:
-    """Return a function of lease and progress that calls `mirror.run`, in the form of a worker's job."""
+    """Return `mirror.run` as a function of lease and progress only, as a worker calls it for the mirror's job."""
 
     async def run(lease: Lease, progress: Progress) -> Mirrored:
         return await mirror.run(jobs, lease, into, limits, progress)
@@ -228,7 +230,7 @@ class _MirrorRun:
             self.report.failed.append(Failure(len(self.report.failed), where, id, reason, readers))
 
     async def store(self, portion: Portion) -> None:
-        """Store the documents of a portion, and record the items that end in it."""
+        """Store the documents of a portion, and record the items that were read completely with it."""
         for unread in portion.unread:
             self.fail(unread.key, None, unread.reason)
         offered = await asyncio.to_thread(offers_of, portion)
@@ -284,7 +286,7 @@ class _MirrorRun:
         Args:
             before: number of the source's documents after the last complete run.
         Raises:
-            DeletionRefused: they are too many; none is deleted.
+            DeletionRefused: there are too many of these documents; none is deleted.
         """
         doomed = await self.writer.manifest.doomed()
         if refused := why_refused(doomed, before, limits):

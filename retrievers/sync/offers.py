@@ -24,8 +24,9 @@ class LeftOut:
     """A document that is not stored.
 
     Attributes:
-        key: key of the item that provides it.
-        reason: why it is not stored; None if another item provides an identical document.
+        key: key of the source's item that provides the document.
+        item: the document, or why it is invalid.
+        reason: why the document is not stored; None if another item provides an identical one.
     """
 
     key: str
@@ -35,14 +36,14 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class OfferedDocuments:
-    """The documents of a portion: those to store, at most one per id, and those that are left out."""
+    """The documents of a portion: those to store (`good`), at most one per id, and those that are left out."""
 
     good: Sequence[Offer]
     left_out: Sequence[LeftOut]
 
 
 def offers_of(portion: Portion) -> OfferedDocuments:
-    """Return the documents of a portion. If several have the same id, the one of the first item by name is stored."""
+    """Return the documents of a portion. Of several with one id, that of the item whose key sorts first is stored."""
     good: dict[str, Offer] = {}
     left_out = []
     for found in portion.found:
@@ -63,7 +64,7 @@ def offers_of(portion: Portion) -> OfferedDocuments:
 
 
 def losers_of(offers: Iterable[Offer], refused: Mapping[str, Owner], sync: UUID) -> Iterator[LeftOut]:
-    """Yield the documents that are not stored because their id belongs to another item or source.
+    """Yield the offered documents that are not stored because their id belongs to another item or source.
 
     Args:
         refused: owners of documents whose claims the manifest refused, by document id.

@@ -66,7 +66,7 @@ class Pages:
         return f"{bare}?{hashlib.sha256(query.encode()).hexdigest()[:8]}" if query else bare
 
     def listing(self, stopped: Stopped) -> Listing:
-        """See `Source.listing`. Raises if any of several sitemaps cannot be read, because its pages may still exist."""
+        """See `Source.listing`. Raises if one of several sitemaps cannot be read: its pages may still exist."""
         items: dict[str, SourceItem] = {}
         failed: list[RejectedItem] = []
         waiting, seen = [self.url], 0
@@ -137,9 +137,9 @@ def _named(page: FetchedPage) -> tuple[list[str], list[tuple[str, str | None]]]:
     """Read a sitemap, a sitemap index or a list of addresses.
 
     Returns:
-        The addresses of further sitemaps, and (address, time of change) of pages. The time is None if it is not stated.
+        The addresses of further sitemaps, and (address, time of change) of each page. The time is None if not stated.
     Raises:
-        BadRequest: the page is none of these.
+        BadRequest: `page` is neither a sitemap, nor a sitemap index, nor a list of addresses.
     """
     text = page.text.lstrip("\ufeff")
     if page.content_type == "text/plain" and not text.startswith("<"):

@@ -18,12 +18,12 @@ _THIS_RUN = 0
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """What a run would do.
+    """What a run of a mirror would do.
 
     Attributes:
         added, changed, deleted: ids of documents, sorted.
         unchanged: number of documents that would stay as they are.
-        refused: why its deletions would be refused; None if they would not.
+        refused: why the run's deletions would be refused; None if they would be carried out.
     """
 
     added: Sequence[str]
@@ -36,12 +36,12 @@ class SyncPlan:
 
 @dataclass(slots=True)
 class Planning:
-    """A plan in the making, from the portions seen so far.
+    """The plan of a run, as far as it follows from the portions of the source seen so far.
 
     Attributes:
-        damaged: ids of documents that are not stored as this source stored them.
-        gone: ids of documents that would be deleted if no portion provided them.
-        owners: owners that documents would have after these portions, by document id.
+        damaged: ids of documents that others have changed or deleted since this source stored them.
+        gone: ids of documents that would be deleted unless a later portion provides them.
+        owners: owner that each document would have after the portions seen so far, by document id.
     """
 
     manifest: Manifest
@@ -55,7 +55,10 @@ class Planning:
     """For documents that are taken over from another source: document id to the id of that source."""
 
     async def look_at(self, portion: Portion) -> None:
-        """Add the effects of a portion to the plan. Decides like `_MirrorRun.store` in `mirror.py`, without writing."""
+        """Add to the plan which documents storing this portion would add, change or keep, and which would fail.
+
+        Decides like `_MirrorRun.store` in `mirror.py`, without writing.
+        """
         offered = await asyncio.to_thread(offers_of, portion)
         found = await self.manifest.owners([one.claim.id for one in offered.good])
         owners = {
@@ -91,8 +94,8 @@ class Planning:
 
         Args:
             stored: number of the source's documents in the manifest.
-            before: number of its documents after the last complete run.
-            forgotten: remains of forgotten sources before the run.
+            before: number of the source's documents after the last complete run.
+            forgotten: what remains of forgotten sources before the run.
         """
         refused = why_refused(len(self.gone), before, limits)
         unchanged = stored + len(self.taken) - len(self.gone) - len(self.changed)

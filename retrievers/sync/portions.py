@@ -1,4 +1,4 @@
-"""Read a source in portions. While the caller stores one portion, the next one is read, but none after that."""
+"""Read a source in portions. While the caller stores one portion, the next portion is read, but none after that."""
 
 import asyncio
 import threading
@@ -20,11 +20,11 @@ _END_S = 2.0
 
 @dataclass(slots=True)
 class Portion:
-    """What was read of a source, to be stored in one step.
+    """What was read of a source in one go, to be stored in one step.
 
     Attributes:
-        found: documents, including invalid ones.
-        ends: items that were read completely.
+        found: documents read, including invalid ones.
+        ends: items whose last document was read; their documents may be in earlier portions, too.
         unread: items that could not be read now.
         characters: number of characters in the documents.
     """
@@ -78,7 +78,7 @@ async def portions_of(source: Source, wanted: Sequence[Wanted]) -> AsyncGenerato
 async def _stop_reading(task: "asyncio.Task[Portion]", reads: Iterator[Read]) -> None:
     """Wait at most `_END_S` for the thread that reads, then close the source's generator.
 
-    If the thread still runs, neither is touched: the thread is left to end by itself, and the generator with it.
+    If the thread still runs then, the generator is not closed: the thread is left to end by itself.
     """
     await asyncio.wait({task}, timeout=_END_S)
     if not task.done():
@@ -92,7 +92,7 @@ async def _stop_reading(task: "asyncio.Task[Portion]", reads: Iterator[Read]) ->
 async def in_thread(function: Callable[[Stopped], Returned]) -> Returned:
     """Return the result of a function that blocks on files and servers, called in a thread.
 
-    Its argument returns True once this call is cancelled. The end of the function is then not waited for.
+    The argument of `function` returns True once this call is cancelled. This call then does not wait for its end.
     """
     stop = threading.Event()
     try:

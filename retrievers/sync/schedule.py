@@ -43,10 +43,10 @@ class Followed:
         name: name of its schedule; None if it is run by hand.
         source: name of the source, without passwords.
         every_s: interval between the starts of two runs, in seconds; None if it is run by hand.
-        has_worker: a worker has recently recorded the schedule.
-        next_at: time of the next run; None without a worker.
-        documents: number of documents after the last complete run; None before.
-        last: its last run; None before the first run, and after the retention time of jobs.
+        has_worker: a worker that has the schedule in its settings has recently recorded it.
+        next_at: time of the next run; None without such a worker.
+        documents: number of documents after the last complete run; None before the first one.
+        last: job of the last run; None before the first run, and once that job is no longer kept.
     """
 
     id: str
@@ -61,7 +61,7 @@ class Followed:
 
 
 class Schedules:
-    """The mirrors in one database, which several processes may share.
+    """The mirrors of all tenants in one database, which several processes may share.
 
     Args:
         own: schedules in the settings of this process.
@@ -147,10 +147,10 @@ class Schedules:
         """Queue a run of a mirror now, for a worker that has it in its settings. Return the mirror's new state.
 
         Args:
-            name: name of its schedule, or its id.
+            name: name of the mirror's schedule, or the mirror's id.
         Raises:
-            NotFound: the tenant has no schedule of this name.
-            BadRequest: no worker has it in its settings, so nobody would run it.
+            NotFound: the tenant has no mirror with this name or id.
+            BadRequest: no worker has the mirror in its settings, so nobody would run it.
         """
         tenant = Viewer.of(who).tenant
         one = find(await self.listed(who), name)
@@ -164,10 +164,10 @@ class Schedules:
         return find(await self.listed(who), one.id)
 
     async def forget(self, who: str | Viewer, name: str) -> Followed:
-        """Stop following a source. Its documents stay. Return its state before that.
+        """Stop following a source, whose documents stay. Return the state of its mirror before.
 
         Args:
-            name: name of its schedule, its id, the source, or a collection that follows a single source.
+            name: name of the mirror's schedule, its id, the source, or a collection that follows a single source.
         Raises:
             NotFound: the tenant follows no such source.
             BadRequest: the collection follows several sources.

@@ -19,8 +19,8 @@ class SourceItem:
     """A file, object, page or row, which provides documents.
 
     Attributes:
-        key: its name within the source, the same in every run.
-        version: differs whenever its content has changed; None if it must be read to find out.
+        key: name of the item within the source, the same in every run.
+        version: differs whenever the item's content has changed; None if the item must be read to find out.
     """
 
     key: str
@@ -45,7 +45,12 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ItemDocument:
-    """One document of an item, or the reason why it is invalid."""
+    """One document of an item, or the reason why the document is invalid.
+
+    Attributes:
+        key: key of the item.
+        item: the document, or why it is invalid.
+    """
 
     key: str
     item: Document | RejectedItem
@@ -53,11 +58,11 @@ class ItemDocument:
 
 @dataclass(frozen=True, slots=True)
 class ItemEnd:
-    """Tells that an item has been read completely: its documents came before.
+    """Tells that an item has been read completely: its documents were yielded before.
 
     Attributes:
-        digest: digest of its content; None if its version is enough to detect changes.
-        is_same: the digest has not changed, so its documents were not read and stay as they are.
+        digest: digest of the item's content; None if its version is enough to detect changes.
+        is_same: the digest has not changed, so the item's documents were not read and stay as they are.
     """
 
     key: str
@@ -79,12 +84,14 @@ Read = ItemDocument | ItemEnd | Unread
 def reads_of(
     key: str, items: Iterable[tuple[int, Document | RejectedItem]], digest: bytes | None = None
 ) -> Iterator[Read]:
-    """Yield the documents of a file and then its end, or `Unread` if the file could not be read to its end.
+    """Yield the documents of a file, then an `ItemEnd`, or `Unread` if the file could not be read to its end.
 
-    With `Unread`, none of its stored documents is deleted.
+    After `Unread`, no stored document of the file is deleted.
 
     Args:
+        key: key of the file.
         items: documents and failures of the file; the number in each pair is ignored.
+        digest: digest of the file's content, for the `ItemEnd`.
     """
     unread: str | None = None
     for _, item in items:
@@ -100,7 +107,7 @@ class Wanted:
     """An item to read.
 
     Attributes:
-        digest: its digest when it was last read; None if it must be read into documents in any case.
+        digest: digest of the item when it was last read; None if it must be read into documents in any case.
     """
 
     key: str
@@ -134,7 +141,7 @@ def check_running(stopped: Stopped) -> None:
     """Check that the caller still waits.
 
     Raises:
-        Unavailable: it does not.
+        Unavailable: the caller no longer waits.
     """
     if stopped():
         raise Unavailable("the source", "nobody waits for it any more")

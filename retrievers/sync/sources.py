@@ -32,7 +32,7 @@ def open_source(
         text: the address, in one of the `FORMS`.
         table, query, updated_at: for a database, see `retrievers.sync.table.DatabaseTable`.
     Raises:
-        BadRequest: the text has no known form, or the options do not fit it.
+        BadRequest: the address has none of the `FORMS`, or the other arguments do not fit it.
     """
     if not text.strip() or "\0" in text:
         raise BadRequest(f"no source is given; valid forms: {FORMS}", where="source")

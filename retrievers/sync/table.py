@@ -37,8 +37,8 @@ class DatabaseTable:
         named: the address without user, password and options.
         table: table name, with or without a schema; "" with a query.
         query: a SELECT; "" with a table.
-        updated_at: name of a column that changes with every change of a row. The listing then reads only this column
-            and `id`. "" to compare whole rows.
+        updated_at: name of a column that changes with every change of a row, so that the listing reads only this column
+            and `id`; "" to read and compare whole rows.
     """
 
     url: str

@@ -55,7 +55,7 @@ _MOST_GROWTH, _MOST_MORE = 2, 256
 
 
 class Term(NamedTuple):
-    """A term at a word position.
+    """A term of a text, with the number of the word where it occurs.
 
     Attributes:
         extra: True for a derived term (a whole identifier, a character pair). It can be searched for, but does not
@@ -119,8 +119,8 @@ class _Word(NamedTuple):
     Attributes:
         terms: its terms, with positions from 0 within the word.
         positions: number of positions that the word takes; 0 for punctuation.
-        name: its folded form ("pep" for "PEP") if it can form an identifier with a number after it, as in "PEP 703":
-            it is a single word of letters and no stop word. Else "".
+        name: the word's folded form ("pep" for "PEP") if the word can form an identifier with a number after it, as in
+            "PEP 703", because it has only letters and is no stop word. Else "".
         number: the word itself if it is a number, else "".
     """
 
@@ -149,7 +149,7 @@ def _word(word: str, language: str, shouting: bool) -> _Word:
 
 
 def _is_shouting(text: str) -> bool:
-    """Return whether the text is written in capitals throughout, so that a word in capitals need not be a name.
+    """Return whether a text is all in capitals. In such a text, capitals do not show that a word is a name.
 
     False for fewer than three words, and for text with Chinese, Japanese or Korean characters.
     """
@@ -184,10 +184,11 @@ def _wholes(parts: list[str]) -> Iterator[str]:
 
 
 def _chinese(run: str, position: int) -> Iterator[Term]:
-    """Yield the words of a run of Chinese, and as derived terms all pairs of characters that are not such a word.
+    """Yield the words of a run of Chinese, then, as derived terms, all pairs of adjacent characters that are no words.
 
     Args:
-        position: position of the first character.
+        run: Chinese characters without a break.
+        position: word position of the first character; each character takes one position.
     """
     seen = set()
     for term in _chinese_words(run, position):
@@ -217,7 +218,7 @@ _LIGATURES = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ł": "l
 
 @lru_cache(maxsize=_CACHED_PARTS)
 def fold(word: str) -> str:
-    """Return the word without case and accents. The input is already NFKC, which unifies width."""
+    """Return the word without case and accents. The word must be in NFKC, which unifies full and half width."""
     if word.isascii():
         return word.lower()
     decomposed = unicodedata.normalize("NFD", word.casefold())

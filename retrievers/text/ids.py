@@ -1,4 +1,4 @@
-"""Ids of documents: which words of a question may be ids, and which nouns for a document occur in ids and titles."""
+"""Ids of documents: find the words of a question that may be ids, and the nouns for a document in ids and titles."""
 
 import re
 from collections import Counter
@@ -70,10 +70,10 @@ def _head_of(title: str) -> str:
 
 
 def may_be_ids(text: str) -> tuple[list[str], bool]:
-    """Return the words of a question that may be ids, and whether the question contains nothing but one such word.
+    """Return (words of a question that may be ids, whether the question asks for nothing but one such word).
 
-    A word with the form of an id, such as "prop-0042", always counts. A plain word or number counts only if it is
-    alone, beside stop words and verbs that ask for a document: "what is pmidi?", "show me pmidi".
+    A word with the form of an id, such as "prop-0042", always counts. A plain word or number counts only if the
+    question has no other words but stop words and verbs that ask for a document: "what is [pmidi]?", "show me [pmidi]".
     """
     said = [word for word in _ID.findall(text) if word.casefold() not in STOP_WORDS["en"]]
     said = [word for word in said if word.casefold() not in _ASKING] or said
@@ -82,15 +82,16 @@ def may_be_ids(text: str) -> tuple[list[str], bool]:
 
 
 def only_id(text: str) -> str | None:
-    """Return the id of a question that only asks for it: "what is pmidi?" -> "pmidi". None for any other question."""
+    """Return the id if a question asks for nothing else: "what is pmidi?" -> "pmidi". None for any other question."""
     found = _ALONE.fullmatch(text) if len(text) <= _LONGEST_ASKED else None
     return found["id"] if found is not None else None
 
 
 def first_passages(words: Iterable[str], collections: Iterable[Collection]) -> list[ChunkId]:
-    """Return the ids of the first passages of the documents that have these words as ids, if such documents exist.
+    """Return the ids that the first passages of documents with these words as ids would have.
 
-    Each word is also tried in lower and in upper case, in every collection. At most `_MOST_NAMED` ids.
+    Whether such documents exist is not checked. Each word is also tried in lower and in upper case, in every
+    collection; at most `_MOST_NAMED` ids.
     """
     written = dict.fromkeys(way for word in words for way in (word, word.lower(), word.upper()))
     among = tuple(collections)

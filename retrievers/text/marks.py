@@ -1,4 +1,4 @@
-"""Normalise Unicode in linear time: sorting a long run of combining marks takes quadratic time, so runs are cut.
+"""Normalise Unicode in linear time: runs of combining marks are cut, since sorting a long run takes quadratic time.
 
 Source:
     UAX #15 section 13 (runs of marks).
@@ -15,20 +15,20 @@ _RUN = re.compile(rf"[^\w\s\x00-\x7f]{{{MOST_MARKS + 1},}}")
 
 
 def few_marks(text: str) -> str:
-    """Return the text with at most `MOST_MARKS` consecutive marks."""
+    """Return the text with each run of combining marks cut to `MOST_MARKS`."""
     return text if text.isascii() else _RUN.sub(_bounded, text)
 
 
 def marks_alone(text: str) -> str:
     """Replace the two half-width Japanese voicing letters by the combining marks that NFKC would replace them by.
 
-    So a run of them counts as a run of marks before NFKC is applied.
+    Runs of these letters then count as runs of marks, which can be cut before NFKC is applied.
     """
     return text.replace("\uff9e", "\u3099").replace("\uff9f", "\u309a")
 
 
 def nfkc(text: str) -> str:
-    """Return the text in NFKC, with at most `MOST_MARKS` consecutive marks."""
+    """Return the text in NFKC, with each run of combining marks cut to `MOST_MARKS`."""
     return unicodedata.normalize("NFKC", few_marks(marks_alone(text)))
 
 

@@ -55,21 +55,21 @@ def weigh(shares: Mapping[str, float], passages: Mapping[str, int], chunks: int)
         passages: the number of passages that contain each term.
         chunks: the number of all passages.
     Returns:
-        Weight times idf by term, the rarest term first; at most the `MOST_TERMS` rarest terms.
+        Term to its weight in the question times its idf, the rarest term first; at most the `MOST_TERMS` rarest terms.
     """
     present = sorted((term for term in shares if passages.get(term)), key=lambda term: (passages[term], term))
     return {term: shares[term] * bm25.idf(passages[term], chunks) for term in present[:MOST_TERMS]}
 
 
 def quoted_phrases(text: str, language: str) -> list[Phrase]:
-    """Return the texts in quotation marks as phrases. Those without a word are left out."""
+    """Return each text in quotation marks as a phrase, (position, term) pairs. Texts without a word are left out."""
     quoted = (next(group for group in found.groups() if group) for found in _QUOTED.finditer(text))
     phrases = (_phrase(part, language) for part in quoted)
     return [phrase for phrase in phrases if phrase]
 
 
 def _phrase(text: str, language: str) -> Phrase:
-    """Return the words of a text as a phrase. Chinese text has several terms at a position; the longest is kept."""
+    """Return the words of a text as a phrase. Of several Chinese terms at one position, the longest is kept."""
     longest: dict[int, str] = {}
     for term in analyse(text, language):
         if not term.extra and len(term.text) > len(longest.get(term.position, "")):

@@ -1,4 +1,4 @@
-"""Split Chinese text into words, a piece at a time: the segmenter blocks all other threads until it has finished."""
+"""Split Chinese text into words, one short piece of text at a time: the segmenter blocks all threads while it runs."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -20,12 +20,12 @@ def words(text: str) -> list[str]:
 
 
 def tagged_words(text: str) -> list[tuple[str, str]]:
-    """Return what `words` returns, each with its part of speech as jieba names it: "n" for a noun."""
+    """Return the words of a text as `words` does, each with its part of speech as jieba names it: "n" for a noun."""
     return _split(text, rjieba.tag)
 
 
 def placed_words(text: str, mode: Literal["default", "search"]) -> list[tuple[str, int, int]]:
-    """Return what `words` returns, each with its start and end (exclusive) in characters.
+    """Return the words of a text as `words` does, each with its start and end (exclusive) in characters.
 
     Args:
         mode: "search" also returns the shorter words inside a word.
@@ -42,7 +42,7 @@ def _split(text: str, split: Callable[[str], Any]) -> list[_Word]:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the pieces of a text, each with its start. A piece ends between two words, if it contains such a place."""
+    """Yield (start, piece) of the short pieces of a text. A piece ends between two words if that is possible."""
     start = 0
     while len(text) - start > _PIECE_CHARACTERS:
         piece = text[start : start + _PIECE_CHARACTERS]

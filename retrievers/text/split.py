@@ -32,7 +32,7 @@ _BOUNDARIES = ("\n\n", "\n", "。", ". ", " ")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A passage: characters [start, end) of the document, in the section `heading`."""
+    """A passage: characters [start, end) of the document, in the section with the heading `heading`."""
 
     start: int
     end: int
@@ -77,9 +77,9 @@ def _size(text: str) -> float:
 
 
 def _cut(text: str, group: list[_Section], capacity: int) -> list[Span]:
-    """Make passages of adjacent sections: one if they fit together, else several of about equal length.
+    """Make passages of adjacent sections: one if the sections fit into it together, else several of about equal length.
 
-    Their heading is what the paths of all sections have in common.
+    Each passage gets the headings that all these sections share, such as "Guide > Setup".
     """
     start, end = group[0].start, group[-1].end
     heading = " > ".join(_common([section.path for section in group]))
@@ -110,7 +110,10 @@ def _pieces(text: str, start: int, end: int, capacity: int) -> Iterator[tuple[in
 def _boundary(text: str, start: int, stop: int, end: int) -> int:
     """Return the best place to cut in the second half of [start, stop).
 
-    `stop` if there is no boundary there, or if nothing is to be cut because it is the end of the text.
+    Returns `stop` if there is no boundary there, or if `stop` is the end of what is to be cut.
+
+    Args:
+        end: end of what is to be cut.
     """
     if stop < end:
         for boundary in _BOUNDARIES:
@@ -150,7 +153,7 @@ def _sections(text: str) -> Iterator[_Section]:
 
 
 def _headings(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield (offset, level from 1, title) of each heading, ignoring lines inside code fences."""
+    """Yield (offset, level from 1, title) of each Markdown or reStructuredText heading outside code fences."""
     at = 0
     before, before_at = "", 0
     fence = ""

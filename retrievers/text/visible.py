@@ -163,7 +163,7 @@ _MOST_PASSES = 4
 def prompt_text(text: str) -> str:
     """Return text for a prompt: visible characters only, in NFC, with a space in every control token ("< |im_start|>").
 
-    Consecutive marks are limited, see `few_marks`. The number of lines does not increase. A second call changes
+    Runs of combining marks are cut, see `few_marks`. The number of lines does not increase. A second call changes
     nothing.
     """
     for _ in range(_MOST_PASSES):
@@ -221,9 +221,10 @@ def _nfc(text: str) -> str:
 
 
 def _needed(found: re.Match[str], mark: str) -> str:
-    """Return those characters of a run of joiners and selectors that the adjacent characters need.
+    """Return those characters of a matched run of joiners and selectors that the adjacent characters need.
 
-    The mark follows if the run had others.
+    Args:
+        mark: appended if the run has other characters, too.
     """
     run, text = found[0], found.string
     before, after = text[found.start() - 1 : found.start()], text[found.end() : found.end() + 1]
@@ -237,6 +238,7 @@ def _of_emoji(before: str, run: str, after: str, earlier: str) -> str:
 
     Args:
         before, after: the characters next to the run.
+        run: invisible characters between `before` and `after`.
         earlier: the character in front of `before`. It is the emoji if `before` is a skin tone.
     """
     if before == _BLACK_FLAG and (tags := _FLAG_TAGS.match(run)):
@@ -275,13 +277,13 @@ def _of_letters(found: re.Match[str], before: str, after: str) -> str:
 
 
 def _of_joined_letters(joiner: str, before: str, after: str, word: str) -> bool:
-    """Return whether the joiner changes if the adjacent letters join.
+    """Return whether the joiner changes if the adjacent letters are written joined, as in Arabic script.
 
     Also True where Persian writes a joiner although the letters would not join: between a Latin letter or a digit and
     an ending, and in front of the plural ending.
 
     Args:
-        word: the next two characters.
+        word: the two characters after the joiner.
     """
     joins_next = _JOINS_NEXT.match(before) is not None
     joins_previous = _JOINS_PREVIOUS.match(after) is not None
@@ -305,7 +307,7 @@ def _share_script(one: str, other: str) -> bool:
 
 
 def _broken(found: re.Match[str]) -> str:
-    """Return the matched bracket, with a space after it if it begins a control token."""
+    """Return the matched bracket "<" or "[", with a space after it if it begins a control token."""
     bracket, name = found[0], found[1]
     return f"{bracket} " if _is_token(bracket, name) else bracket
 

@@ -33,7 +33,7 @@ async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Return threads for this module only. A search goes on after its timeout, and would block the shared threads."""
+    """Return threads for searches only: a search goes on after its timeout, and would occupy a shared thread."""
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="web-search")
 
 
@@ -98,7 +98,7 @@ class _Pages:
 
 @dataclass(frozen=True, slots=True)
 class _DdgsPage:
-    """A page as ddgs reads it."""
+    """A page that was read, in the form that ddgs expects."""
 
     status_code: int
     content: bytes

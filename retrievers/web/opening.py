@@ -52,7 +52,7 @@ def _address(name: str, provider: WebProvider, own: str, options: Mapping[str, A
     """Return the address of the API, without the path that the provider's module adds; "" if it uses no API.
 
     Args:
-        own: the address after the provider's name in WEB_PROVIDER; "" without.
+        own: the address after the provider's name in WEB_PROVIDER; "" if there is none.
     Raises:
         BadRequest: the address is invalid or contains a password, or the provider takes none.
     """

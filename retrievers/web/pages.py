@@ -30,7 +30,7 @@ class PageFetcher(Protocol):
     """Reads pages from addresses that anybody may have written, and caches them for a while."""
 
     async def fetch(self, url: str, *, timeout_s: float) -> PageText:
-        """Return the page.
+        """Return the page at an address.
 
         Raises:
             BadRequest: the address is not allowed.
@@ -40,12 +40,12 @@ class PageFetcher(Protocol):
 
 
 async def read(hits: Sequence[Hit], query: Query, fetcher: PageFetcher, *, timeout_s: float) -> list[Hit]:
-    """Return the hits, in which the text of the first MOST_PAGES is replaced by a passage of their page.
+    """Return the hits, with the text of each of the first MOST_PAGES replaced by a passage of its page.
 
-    A hit whose page cannot be read in time keeps its snippet.
+    A hit whose page cannot be read in time keeps the provider's snippet.
 
     Args:
-        timeout_s: for all pages together.
+        timeout_s: time limit for all pages together, in seconds.
     """
 
     async def passage(hit: Hit) -> Hit:
@@ -63,7 +63,7 @@ async def read(hits: Sequence[Hit], query: Query, fetcher: PageFetcher, *, timeo
 
 
 def _passage(chunk: Chunk, page: PageText, query: Query) -> Chunk:
-    """Return the chunk with the passage of its page that shares most terms with the search.
+    """Return the chunk with its text replaced by the passage of its page that shares most terms with the search.
 
     The whole page would leave no room for other hits. If the page has no text, the chunk is returned unchanged.
     """

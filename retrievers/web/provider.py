@@ -31,7 +31,7 @@ class WebQuery:
     """One search of the web.
 
     Attributes:
-        text: one line, no longer than the provider accepts.
+        text: the search text on one line, no longer than the provider accepts.
         language: ISO 639-1 code of the text.
         limit: maximum number of pages.
         since, until: range of publication dates, inclusive; None for no bound. A provider may ignore them: the caller
@@ -52,7 +52,7 @@ class Api:
     Attributes:
         name: the provider's name, for error messages.
         key: value of WEB_API_KEY; "" without a key.
-        timeout_s: for one call including retries.
+        timeout_s: time limit of one call including retries, in seconds.
         reasons: HTTP status to its meaning, as text after the provider's name: {432: "has no credit left"}.
     """
 
@@ -99,15 +99,15 @@ class Api:
 
 @dataclass(frozen=True, slots=True)
 class WebProvider:
-    """A way to search the web. Each is a module of this package.
+    """A provider of web searches. Each provider is a module of this package.
 
     Attributes:
         search: returns the pages for a search, best first. The iterator can be used in a thread.
-        address: address of its API; "" if the settings must state it, None if it uses no API.
-        needs_key: it requires WEB_API_KEY.
+        address: address of the provider's API; "" if the settings must state it, None if it uses no API.
+        needs_key: whether the provider requires WEB_API_KEY.
         most_characters, most_words: maximum length of a search text; None for any number of words.
-        dates: it returns publication dates.
-        package: package that must be installed.
+        dates: whether results have publication dates.
+        package: Python package that must be installed.
         reasons: see `Api`.
     """
 
@@ -122,10 +122,10 @@ class WebProvider:
 
 
 def results(answer: object, *keys: str) -> list[Mapping[str, Any]]:
-    """Return the list of pages at a path of keys.
+    """Return the list of results at a path of keys in an answer.
 
     Raises:
-        Unavailable: there is no list.
+        Unavailable: there is no list at this path.
     """
     found = part(answer, *keys)
     if not isinstance(found, list):
@@ -167,7 +167,7 @@ def day_of(value: object) -> str | None:
 
 
 def shortened(text: str, most_characters: int, most_words: int | None = None) -> str:
-    """Cut a text to a maximum length, at a space if one is in the second half of what is allowed."""
+    """Cut a text to a maximum length, at a space if the second half of the allowed length has one."""
     if most_words is not None:
         text = " ".join(text.split()[:most_words])
     if len(text) <= most_characters:

@@ -1,4 +1,4 @@
-"""A small cache, limited in size and age."""
+"""A small cache that limits the number and the age of its values."""
 
 import time
 from collections import OrderedDict
@@ -23,7 +23,7 @@ class Recent(Generic[Key, Value]):
         self._held: OrderedDict[Key, tuple[float, Value]] = OrderedDict()
 
     def get(self, key: Key) -> Value | None:
-        """Return the value, or None if it is absent or too old."""
+        """Return the value stored under a key; None if there is none, or if it is too old."""
         until, value = self._held.get(key, (0.0, None))
         return value if self._clock() < until else None
 

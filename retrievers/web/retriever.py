@@ -39,7 +39,7 @@ class _CachedSearch:
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """The web, searched by one provider.
+    """The retriever that searches the web through one provider.
 
     Args:
         fetcher: reads the pages of the best results; None to keep the provider's snippets.
@@ -118,7 +118,10 @@ def _distinct(found: Iterator[ProviderHit]) -> tuple[ProviderHit, ...]:
 
 
 def _page_of(url: str | None) -> str | None:
-    """Return an address without what differs between links to one page (tracking, fragment); None if it is invalid."""
+    """Return a page's address without tracking parameters and fragment; None if it is invalid.
+
+    Different links to one page then have the same address.
+    """
     try:
         parts = urlsplit(url or "")
         if not parts.hostname:
@@ -136,7 +139,7 @@ def _page_of(url: str | None) -> str | None:
 
 
 def _satisfies(one: ProviderHit, wanted: Filter) -> bool:
-    """Return whether the page has a publication date that satisfies the filter."""
+    """Return whether a result has a publication date that satisfies the filter."""
     published = one.metadata.get(_PUBLISHED)
     return published is not None and matches(wanted, {_PUBLISHED: published})
 

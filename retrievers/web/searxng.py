@@ -20,7 +20,7 @@ _MOST_ENGINES, _MOST_SHOWN = 10, 150
 
 
 async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
-    """Return the pages that the instance's engines find, by its own score."""
+    """Return the pages that the instance's search engines find, with the score that the instance gives each."""
     params = {
         "q": wanted.text,
         "format": "json",
@@ -47,7 +47,11 @@ async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
 
 
 def _authorization(key: str) -> dict[str, str]:
-    """Return the header for an instance behind a proxy, from a token or from `name:password`; {} without a key."""
+    """Return the Authorization header for an instance behind a proxy; {} without a key.
+
+    Args:
+        key: a token or `name:password`.
+    """
     if not key:
         return {}
     if ":" in key:
@@ -63,7 +67,7 @@ def _time_range(wanted: WebQuery) -> str | None:
 
 
 def _silent(engines: Any) -> str:
-    """Return the engines that did not answer, each with its reason, as text on one line; "" if there are none."""
+    """Return the search engines that did not answer, each with its reason, as one line; "" if all have answered."""
     listed = engines[:_MOST_ENGINES] if isinstance(engines, list) else []
     pairs = [one for one in listed if isinstance(one, list) and one]
     named = [f"{one[0]} ({one[1]})" if len(one) > 1 else str(one[0]) for one in pairs]
