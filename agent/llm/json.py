@@ -50,9 +50,16 @@ class BadReply(ValueError):
 
 
 def without_thoughts(text: str) -> str:
-    """Return the answer without the reasoning in `<think>` (or similar) tags before it."""
-    text = _THOUGHTS.sub("", text.removeprefix("\ufeff"))
-    return _NOTHING_ELSE.sub("", _THOUGHTS_END.sub("", text)).strip()
+    """Return the answer without the reasoning before it, stripped of white space at its ends.
+
+    Reasoning is what stands in `<think>` or similar tags at the start. Without an opening tag at the start it is
+    everything up to the last closing tag; without a closing tag it is the whole text.
+    """
+    text = text.removeprefix("\ufeff")
+    answer = _THOUGHTS.sub("", text)
+    if answer == text:
+        answer = _THOUGHTS_END.sub("", text)
+    return _NOTHING_ELSE.sub("", answer).strip()
 
 
 class Spoken:

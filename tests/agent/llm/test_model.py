@@ -238,6 +238,7 @@ def test_tags_inside_an_answer_are_part_of_it():
     assert parse(said, City).city == "what does <think> do, and </think>?"
     assert without_thoughts("Use <think> tags") == "Use <think> tags"
     assert without_thoughts("<think>never ends") == ""
+    assert without_thoughts("<think>Paris</think>The tag </think> ends a thought") == "The tag </think> ends a thought"
 
 
 @pytest.mark.parametrize(

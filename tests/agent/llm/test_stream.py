@@ -114,7 +114,15 @@ async def test_a_model_whose_thoughts_have_no_opening_tag_is_known_after_its_fir
 
 @pytest.mark.parametrize(
     "said",
-    ["plain", "<think>a</think>b", " <Think>a</Think> <reasoning>c</reasoning>\nb", "<thi", "<b>bold</b>", "a <think>"],
+    [
+        "plain",
+        "<think>a</think>b",
+        " <Think>a</Think> <reasoning>c</reasoning>\nb",
+        "<thi",
+        "<b>bold</b>",
+        "a <think>",
+        "<think>a</think>it ends with </think>",
+    ],
 )
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_pieces_of_any_size_give_what_the_whole_would(said: str, size: int):
