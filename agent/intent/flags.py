@@ -31,7 +31,7 @@ from agent.intent.negators import phrase_at
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
 from agent.intent.same import Same
 from agent.intent.sentence import Sentence
-from agent.intent.text import has_chinese
+from agent.intent.text import chinese_words, has_chinese
 from agent.intent.vocabulary import in_chinese
 from agent.intent.words import table
 from retrievers.core.types import FieldCatalogue
@@ -233,8 +233,7 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
     start, end = mention.start, mention.end
     if any(low < end and start < high for low, high in sentence.taken) or _OF_ONE.search(sentence.text[:start]):
         return None
-    ends = ((place, phrase_at(sentence, place, "around")) for place in (mention.first - 1, mention.first))
-    if any(end > max(mention.first, place + 1) for place, end in ends):
+    if _is_in_exception(sentence, mention.first - 1, mention) or _is_in_exception(sentence, mention.first, mention):
         return None  # the 外 ("outside") in 除考证以外的课 ("courses other than exam preparation")
     begins = _denial(sentence, mention.first)
     # The "-free" of "egg-free" has already denied the hit.
@@ -251,6 +250,15 @@ def _named(sentence: Sentence, flag: Flag, mention: Mention, denied: bool) -> Na
     fields = {one.field for place in range(mention.first, mention.last) for one in _at(sentence, place)}
     candidate = Candidate(mention, flag.field, (known,), 1 + len(fields))
     return Named(candidate, flag.truth, start, end, denied)
+
+
+def _is_in_exception(sentence: Sentence, place: int, mention: Mention) -> bool:
+    """Return whether a mention has characters of a word such as 以外 ("except") that begins at a token."""
+    last = phrase_at(sentence, place, "around")
+    if last <= max(mention.first, place + 1):
+        return False
+    # 可以外借 ("may be borrowed") has the word 可以.
+    return chinese_words(sentence.text).get(sentence.tokens[place].start) == sentence.tokens[last - 1].end
 
 
 def _extent(sentence: Sentence, mention: Mention) -> int:

@@ -16,6 +16,8 @@ from agent.intent.text import stem
 from agent.intent.words import LANGUAGES, table
 
 _QUOTES = frozenset("\"'“‘「『《")
+_SHORTEST_DENIED = 4
+"""Minimum letters of a stop word that may be a value after a word of negation."""
 _ANSWERS = frozenset("answer reply response summary translation overview abstract".split())
 _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
 
@@ -130,6 +132,6 @@ def _is_pronoun(sentence: Sentence, mention: Mention, known: Known) -> bool:
         return False
     before = mention.first - 1
     negator = sentence.negators.get(mention.first)
-    if negator is not None:
+    if negator is not None and len(token.folded) >= _SHORTEST_DENIED:  # not the code "IN" in "a state not in Texas"
         before = negator.first - 1  # "a status other than [done]"
     return known.field not in {*sentence.cue_fields(mention.last), *sentence.cue_fields(before)}

@@ -15,8 +15,9 @@ from agent.intent.negators import (
     WITHOUT_MEANING,
     Negator,
     acting_words,
+    is_agent,
     is_deed_denied,
-    is_value,
+    is_excluded_value,
     is_verb_denied,
     joins_words,
     next_name,
@@ -75,8 +76,7 @@ def _before(sentence: Sentence, first: int, last: int, fields: Collection[str]) 
     if negator.kind == "doubtful":
         return False if crosses else None
     if negator.kind in ("not", "prefix") and crosses:
-        # In "not closed by [Ann]" either may be denied.
-        return None if is_verb_denied(sentence, negator) and first - negator.last == 2 else False
+        return None if is_agent(sentence, negator, first, fields) else False  # "not closed by [Ann]" may deny either
     if negator.kind not in ("not", "prefix") and _is_of_documents(sentence, negator, first, last):
         if crosses or _is_followed_by_other(sentence, last, fields):
             return None  # "except the drafts of Ann" excludes neither all drafts nor everything by Ann
@@ -144,8 +144,9 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
         if negator is not None and (negator.kind != "prefix" or first - place <= 1):
             # "Moreau (not Morel) on [Germany]": a denial in brackets ends with them.
             unclear += joins if negator.kind == "not" else 0
-            if unclear == 1 and place + 1 < first and is_verb_denied(sentence, negator):
-                unclear = 0
+            is_verb = place + 1 < first and is_verb_denied(sentence, negator)
+            is_verb |= is_agent(sentence, negator, first, fields) and not _asks_whether(sentence)
+            unclear -= unclear == 1 and is_verb
             return (None, 0, False) if closed or depth > 0 else (negator, unclear, crosses)
         if place <= 0 or _ends(sentence, place - 1, fields):
             break
@@ -186,8 +187,8 @@ def _step(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int,
         return sentence.index_from(first), "other"
     if token.kind == "cjk":
         return _step_zh(sentence, place)
-    if is_value(sentence, place):
-        return place, "word"  # "anything but done for [Lyon]", where "done" is a value
+    if is_excluded_value(sentence, place):
+        return place, "word"  # "anything but done for [Lyon]"
     behind = sentence.token(place + 1)  # "Dr. Ilse Brandt", but not "nor Spanish reds"
     is_name = token.is_capital and place > 0 and (behind is None or behind.is_capital or behind.kind != "word")
     over_it = (

@@ -20,7 +20,6 @@ _APOSTROPHES = frozenset(["'", "’"])
 _ASKED = frozenset("i you we they he she it there".split())
 UNCLEAR = 3
 """Maximum unknown words between a negation and a condition that it may refer to."""
-_SHORTEST_VALUE = 4
 JOINING = frozenset("and or nor 和 或 及 跟".split())
 _BEING = frozenset("is are was were be been being as the a an their its his her".split())
 _NOT_ZH = frozenset("不别没无非未甭除免")
@@ -274,11 +273,12 @@ def next_name(sentence: Sentence, place: int) -> Mention | None:
     return None
 
 
-def is_value(sentence: Sentence, place: int) -> bool:
-    """Return whether a word of four or more letters is by itself a value of the catalogue."""
-    word = sentence.folded(place)
-    known = sentence.vocabulary.names.get((word,), ()) if len(word) >= _SHORTEST_VALUE else ()
-    return any(one.how == "exact" for one in known)
+def is_excluded_value(sentence: Sentence, place: int) -> bool:
+    """Return whether a word directly after a word that excludes is by itself a value: "anything but [done]"."""
+    word, negator = sentence.folded(place), sentence.negators.get(place)
+    if negator is None or negator.kind != "excluding" or word in _PREPOSITIONS:
+        return False
+    return any(one.how == "exact" for one in sentence.vocabulary.names.get((word,), ()))
 
 
 def joins_words(sentence: Sentence, place: int) -> bool:
@@ -291,8 +291,12 @@ def joins_words(sentence: Sentence, place: int) -> bool:
 
 
 def is_verb_denied(sentence: Sentence, negator: Negator) -> bool:
-    """Return whether the word after a negation is its verb: "did not [fall] to Ann", "never [run] by Ann"."""
-    verb, behind = sentence.folded(negator.last), sentence.folded(negator.last + 1)
+    """Return whether the word after a negation is its verb, before a preposition: "did not [fall] to Ann"."""
     before = {sentence.folded(negator.first - 1), sentence.folded(negator.first - 2)}  # "did not", "didn't"
-    is_verb = not before.isdisjoint(_TO_DO) or behind == "by" or verb.endswith("ing")
-    return is_verb and behind in _PREPOSITIONS
+    return not before.isdisjoint(_TO_DO) and sentence.folded(negator.last + 1) in _PREPOSITIONS
+
+
+def is_agent(sentence: Sentence, negator: Negator, first: int, fields: Collection[str]) -> bool:
+    """Return whether the name that begins at a token did not do what a single verb says: "never run by [Ann]"."""
+    follows = first - negator.last == 2 and sentence.folded(first - 1) == "by"
+    return follows and negator.kind == "not" and _are_acting(sentence, fields)

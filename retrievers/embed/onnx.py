@@ -27,7 +27,7 @@ _LARGE_TOKENS = 512
 hundreds of megabytes allocated.
 """
 
-_NICENESS = 5
+_NICER = 5
 
 
 class OnnxEmbedder:
@@ -118,8 +118,8 @@ class OnnxEmbedder:
 def _lower_priority() -> None:
     """Give the current thread a third of a normal thread's share of a busy core. Has an effect on Linux only."""
     if sys.platform == "linux":
-        with suppress(PermissionError):  # some sandboxes forbid any change
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        with suppress(OSError):  # some sandboxes forbid any change
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + _NICER)
 
 
 class _Model:

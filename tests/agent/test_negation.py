@@ -67,9 +67,7 @@ def stated(question: str) -> set[tuple[bool, str]]:
         "洪水的报告，Lisbon的别给我",
         "洪水的报告，Lisbon的别给我看",
         "Lisbon is not what I want; reports on floods",
-        "reports on floods, excl. Lisbon",
         "reports on floods never sent by Ann Lee",
-        "reports on floods not going to Lisbon",
     ],
 )
 def test_words_that_leave_out_are_read_as_leaving_out(question: str):
@@ -93,6 +91,7 @@ def test_words_that_leave_out_are_read_as_leaving_out(question: str):
         "只要不是Lisbon，洪水的报告都行",
         "洪水的报告，与Lisbon不同的",
         "reports on floods not shipped by Ann Lee",
+        "reports on floods, excl. Lisbon",
     ],
 )
 def test_where_it_is_not_certain_what_is_denied_nothing_is_read(question: str):
@@ -224,6 +223,20 @@ def test_the_person_named_first_is_not_denied_by_what_follows(question: str):
 def test_a_denial_ends_where_the_question_says_who_reports_it(question: str):
     assert (False, "Lisbon") not in stated(question)
     assert (True, "Lisbon") in stated(question)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "wifi not connecting in Lisbon",
+        "reports on trams with no heating in Lisbon",
+        "reports on tickets not answered by phone in Lisbon",
+        "reports on firms not only shipping to Lisbon",
+        "reasons why we are not sailing to Lisbon",
+    ],
+)
+def test_what_is_denied_of_a_topic_is_not_denied_of_the_documents(question: str):
+    assert all(wanted for wanted, _ in stated(question))
 
 
 def test_a_denial_does_not_pass_a_value_spelt_like_a_particle():
