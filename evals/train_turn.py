@@ -1,4 +1,5 @@
-"""Train agent/intent/words/turn.json: `python -m evals.train_turn [FOLDER...]`, from the checkout, two minutes.
+"""Train agent/intent/words/turn.json: `python -m evals.train_turn [FOLDER...]`, from the checkout, nine minutes with
+evals/data/reading-more/*.
 
 Three logistic regressions. The first judges the wording alone: from words and vectors it separates questions about the
 world from private questions. It learns from `evals/data/turn`, tests/agent/intent_data and the development collections,
@@ -16,6 +17,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +44,10 @@ from retrievers.text.analysis import analyse
 from retrievers.text.languages import detect
 
 ROOT = Path(__file__).parent.parent
-OWN = ROOT / "evals" / "data" / "turn"
+OWN = {ROOT / "evals" / "data" / "turn": 9.0, ROOT / "evals" / "data" / "turn" / "more": 3.0}
+"""Folders of lines, and the weight of a line relative to a question of a collection. The second has four times as many
+lines, by other writers; with equal weights the lines of the first would hardly count.
+"""
 MORE = ROOT / "tests" / "agent" / "intent_data"
 TARGET = ROOT / "agent" / "intent" / "words" / "turn.json"
 FILES = ("turns", "city", "hospital", "peps")
@@ -50,10 +55,10 @@ FILES = ("turns", "city", "hospital", "peps")
 _LEAST = 3
 """Minimum number of questions with a feature for the feature to be used."""
 _DECAY = 3e-4
-_WORDS, _VECTOR = 2.0, 5.0
+_WORDS, _VECTOR = 3.0, 5.0
 """Scales of the word and vector features; a larger scale is trusted more."""
-_OF_OWN = 3.0
-"""Weight of a question of `evals/data/turn`, relative to the others."""
+_OF_TALK = 3.0
+"""Weight of a turn that is addressed to the assistant, relative to a question of a collection."""
 _FOLDS = 5
 _LINES = 120
 """Number of lines of each kind of `evals/data/turn` asked of a collection."""
@@ -70,12 +75,13 @@ Numbers = NDArray[np.float64]
 
 
 class TurnExample(NamedTuple):
-    """A question, whether it is for the web, and whether it is from `evals/data/turn`."""
+    """A question, whether it is for the web, and whether it is a line of `OWN`; `weight` is used in learning."""
 
     text: str
     world: bool
     own: bool
     collection: str = ""
+    weight: float = 1.0
 
 
 class TurnQuestion(NamedTuple):
@@ -99,10 +105,9 @@ class Learned(NamedTuple):
 def examples() -> list[TurnExample]:
     """Return every question without history, each once."""
     found = {}
-    for kind in ("world", "private"):
-        for language in ("en", "zh"):
-            for line in (OWN / f"{kind}.{language}.txt").read_text(encoding="utf-8").splitlines():
-                found[line] = TurnExample(without_greeting(line), kind == "world", True)
+    for (folder, weight), kind, language in product(OWN.items(), ("world", "private"), ("en", "zh")):
+        for line in (folder / f"{kind}.{language}.txt").read_text(encoding="utf-8").splitlines():
+            found[line] = TurnExample(without_greeting(line), kind == "world", True, weight=weight)
     for name in FILES:
         for line in (MORE / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
             one = json.loads(line)
@@ -115,12 +120,12 @@ def examples() -> list[TurnExample]:
 def talk() -> Iterator[TurnExample]:
     """Yield turns addressed to the assistant that ask nothing."""
     for language in ("en", "zh"):
-        for line in (OWN / f"talk.{language}.txt").read_text(encoding="utf-8").splitlines():
-            yield TurnExample(line, True, True)
+        for line in (next(iter(OWN)) / f"talk.{language}.txt").read_text(encoding="utf-8").splitlines():
+            yield TurnExample(line, True, True, weight=_OF_TALK)
     for line in (MORE / "turns.jsonl").read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
         if one["label"] == "none" and len(one["text"]) < _LONGEST_TALK and not _GIVEN.search(one["text"]):
-            yield TurnExample(one["text"], True, True)
+            yield TurnExample(one["text"], True, True, weight=_OF_TALK)
 
 
 def questions(folder: Path) -> Iterator[TurnExample]:
@@ -145,7 +150,7 @@ def fit(given: Sequence[TurnExample], meant: Numbers) -> Learned:
     names = {name: place for place, name in enumerate(sorted(n for n, count in counts.items() if count >= _LEAST))}
     inputs = sparse.hstack([_matrix(held, names) * _WORDS, sparse.csr_matrix(meant * _VECTOR)]).tocsr()
     wanted = np.array([float(one.world) for one in given])
-    weights = _regression(inputs, wanted, np.array([_OF_OWN if one.own else 1.0 for one in given]), _DECAY)
+    weights = _regression(inputs, wanted, np.array([one.weight for one in given]), _DECAY)
     return Learned(names, weights[: len(names)] * _WORDS, weights[len(names) : -1] * _VECTOR, float(weights[-1]))
 
 
