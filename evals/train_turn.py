@@ -44,7 +44,8 @@ from retrievers.text.analysis import analyse
 from retrievers.text.languages import detect
 
 ROOT = Path(__file__).parent.parent
-OWN = {ROOT / "evals" / "data" / "turn": 9.0, ROOT / "evals" / "data" / "turn" / "more": 3.0}
+LINES = ROOT / "evals" / "data" / "turn"
+OWN = {LINES: 9.0, LINES / "more": 3.0}
 """Folders of lines, and the weight of a line relative to a question of a collection. The second has four times as many
 lines, by other writers; with equal weights the lines of the first would hardly count.
 """
@@ -120,7 +121,7 @@ def examples() -> list[TurnExample]:
 def talk() -> Iterator[TurnExample]:
     """Yield turns addressed to the assistant that ask nothing."""
     for language in ("en", "zh"):
-        for line in (next(iter(OWN)) / f"talk.{language}.txt").read_text(encoding="utf-8").splitlines():
+        for line in (LINES / f"talk.{language}.txt").read_text(encoding="utf-8").splitlines():
             yield TurnExample(line, True, True, weight=_OF_TALK)
     for line in (MORE / "turns.jsonl").read_text(encoding="utf-8").splitlines():
         one = json.loads(line)

@@ -145,8 +145,8 @@ def _reaching(sentence: Sentence, first: int, fields: Collection[str]) -> tuple[
             # "Moreau (not Morel) on [Germany]": a denial in brackets ends with them.
             unclear += joins if negator.kind == "not" else 0
             is_verb = place + 1 < first and is_verb_denied(sentence, negator)
-            is_verb |= is_agent(sentence, negator, first, fields) and not _asks_whether(sentence)
-            unclear -= unclear == 1 and is_verb
+            if is_verb or (is_agent(sentence, negator, first, fields) and not _asks_whether(sentence)):
+                unclear -= unclear == 1  # the one unknown word is the verb
             return (None, 0, False) if closed or depth > 0 else (negator, unclear, crosses)
         if place <= 0 or _ends(sentence, place - 1, fields):
             break

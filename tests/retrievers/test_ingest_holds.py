@@ -127,9 +127,12 @@ def test_metadata_that_is_too_large_is_refused_before_it_is_written_as_json(insi
     assert values.reads <= MAX_METADATA_BYTES
 
 
-def test_metadata_of_the_largest_size_passes():
-    for value in ("x" * (MAX_METADATA_BYTES - len('{"a": ""}')), [0] * ((MAX_METADATA_BYTES - len('{"a": []}')) // 3)):
+def test_metadata_may_have_the_largest_size_and_no_byte_more():
+    room = MAX_METADATA_BYTES - len('{"a": ""}')
+    for value in ("x" * room, [0] * (room // 3)):
         check(Document("a", "a", "A", "rotor", metadata={"a": value}))
+    with pytest.raises(BadDocument, match=TOO_MUCH):
+        check(Document("a", "a", "A", "rotor", metadata={"a": "x" * (room + 1)}))
 
 
 async def test_terms_that_are_gone_are_not_compared_with_all_others(database: Database):
