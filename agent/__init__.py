@@ -7,7 +7,7 @@ async with open_service() as service:
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent.service.opening import open_service
+    from agent.service.factory import open_service
     from agent.service.service import Service
 
 __all__ = ["Service", "open_service"]
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
         return Service
     if name == "open_service":
-        from agent.service.opening import open_service
+        from agent.service.factory import open_service
 
         return open_service
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,14 +24,14 @@ class BadSetting(BadRequest):
     """A setting is unknown or has an unusable value; the error says where it was set."""
 
 
-def plain(message: str) -> str:
+def simplify_message(message: str) -> str:
     """Return a pydantic message in terms of JSON, in lower case: "Tuple should have ..." -> "list should have ..."."""
     for pattern, words in _PLAIN:
         message = pattern.sub(words, message)
     return message[:1].lower() + message[1:]
 
 
-def place_of(fault: Mapping[str, Any], given: object) -> tuple[int | str, ...]:
+def error_path(fault: Mapping[str, Any], given: object) -> tuple[int | str, ...]:
     """Return the path to the invalid value in the input: keys and list indexes, outermost first.
 
     Pydantic also puts the types of a union into the path ("query.constrained-str"); these are left out.
@@ -52,16 +52,16 @@ def place_of(fault: Mapping[str, Any], given: object) -> tuple[int | str, ...]:
     return tuple(path)
 
 
-def readable(error: ValidationError, given: object = None) -> BadRequest:
+def to_bad_request(error: ValidationError, given: object = None) -> BadRequest:
     """Return a one-line `BadRequest` for a pydantic error. It names the first invalid field and never echoes the input.
 
     Args:
-        given: the input, to shorten paths as `place_of` does; None keeps pydantic's paths.
+        given: the input, to shorten paths as `error_path` does; None keeps pydantic's paths.
     """
     first, *others = error.errors(include_input=False, include_url=False)
-    path = first["loc"] if given is None else place_of(first, given)
+    path = first["loc"] if given is None else error_path(first, given)
     # A union gives a fault for each of its types, all for the same field. They count as one.
-    rest = [one for one in others if given is None or place_of(one, given) != path]
+    rest = [one for one in others if given is None or error_path(one, given) != path]
     where = ".".join(str(part) for part in path) or "request"
     more = f" (and {len(rest)} more)" if rest else ""
-    return BadRequest(f"{where}: {plain(first['msg'])}{more}", where=where)
+    return BadRequest(f"{where}: {simplify_message(first['msg'])}{more}", where=where)

@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-Reply = str | Mapping[str, Any]
+ScriptedReply = str | Mapping[str, Any]
 """The text of an answer, or a whole assistant message, for example with tool calls."""
 
 
@@ -96,14 +96,14 @@ class ScriptedServer:
     Attributes:
         requests: all requests so far, including failed ones.
         base_url: URL for the client, ends in "/v1".
-        sent: number of bytes sent so far from `Fault.parts` and `Fault.head`.
-        asked: event, set once a request has arrived.
-        left: event, set once a client has disconnected during a response.
+        bytes_sent: number of bytes sent so far from `Fault.parts` and `Fault.head`.
+        request_arrived: event, set once a request has arrived.
+        client_disconnected: event, set once a client has disconnected during a response.
     """
 
     def __init__(
         self,
-        replies: Sequence[Reply] | Callable[[dict[str, Any]], Reply] = (),
+        replies: Sequence[ScriptedReply] | Callable[[dict[str, Any]], ScriptedReply] = (),
         *,
         faults: Iterable[Fault | None] = (),
         dimension: int = 16,
@@ -112,9 +112,9 @@ class ScriptedServer:
     ) -> None:
         self.dimension = dimension
         self.requests: list[ReceivedRequest] = []
-        self.sent = 0
-        self.asked = threading.Event()
-        self.left = threading.Event()
+        self.bytes_sent = 0
+        self.request_arrived = threading.Event()
+        self.client_disconnected = threading.Event()
         self._reply = replies if callable(replies) else _in_turn(replies)
         self._faults = iter(faults)
         self._models = tuple(models)
@@ -150,7 +150,7 @@ class ScriptedServer:
         with self._lock:
             self.requests.append(request)
             fault = next(self._faults, None) or Fault()
-        self.asked.set()
+        self.request_arrived.set()
         self._closing.wait(fault.delay_s)
         return fault
 
@@ -196,10 +196,10 @@ class _ScriptedAnswer:
         return cls.json({"error": {"message": message, "type": "scripted", "param": None, "code": None}}, status)
 
 
-def _in_turn(replies: Sequence[Reply]) -> Callable[[dict[str, Any]], Reply]:
+def _in_turn(replies: Sequence[ScriptedReply]) -> Callable[[dict[str, Any]], ScriptedReply]:
     numbers = itertools.count()
 
-    def reply(body: dict[str, Any]) -> Reply:
+    def reply(body: dict[str, Any]) -> ScriptedReply:
         number = next(numbers)
         if number >= len(replies):
             raise IndexError(f"it has {len(replies)} replies, and this is chat request {number + 1}")
@@ -295,7 +295,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._serve()
         except ConnectionError:
             # The client disconnected during the response.
-            self.server.script.left.set()
+            self.server.script.client_disconnected.set()
             self.close_connection = True
 
     def _serve(self) -> None:
@@ -355,6 +355,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_all(self, parts: Iterable[bytes], pause_s: float) -> None:
         for part in parts:
             self.wfile.write(part)
-            self.server.script.sent += len(part)
+            self.server.script.bytes_sent += len(part)
             if self.server.script._closing.wait(pause_s):
                 return

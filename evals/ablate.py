@@ -10,23 +10,23 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from agent.intent.reader import Cascade
+from agent.intent.reader import CascadeReader
 from agent.options import rerankers, transforms
-from agent.options.fusion import Method
-from agent.service.opening import database_addresses, open_service
+from agent.options.fusion import FusionMethod
+from agent.service.factory import database_addresses, open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from evals import metrics, provenance
-from evals.asking import QuestionTarget, ask
 from evals.corpus import Note
 from evals.datasets import Dataset
-from evals.judge import FilterJudge
-from evals.paired import difference, holm
+from evals.filter_judge import FilterJudge
+from evals.question_runner import QuestionTarget, ask_questions
 from evals.run import addressed, filter_judge, ingested, warm_up
+from evals.significance import holm_correction, paired_difference
 from evals.timing import summary
-from retrievers.core.errors import BadRequest, RetrievalError, listing
-from retrievers.core.fields import Field
-from retrievers.postgres.catalogue import filterable
+from retrievers.core.errors import BadRequest, RetrievalError, join_names
+from retrievers.core.metadata import Field
+from retrievers.postgres.catalogue import filterable_fields
 
 Judgement = Literal["earns its place", "costs", "earns and costs", "no difference", "failed"]
 """Judgement of the setting in force: it "earns its place" if the alternative is worse, and "costs" if it is better."""
@@ -38,7 +38,7 @@ _SIGNIFICANT = 0.05
 # A long timeout, so that other load on the machine is not taken for the effect of a setting.
 _TIMEOUT_S = 60.0
 _VALUES: Mapping[str, Sequence[Any]] = {
-    "fusion": get_args(Method),
+    "fusion": get_args(FusionMethod),
     "lexical_weight": (None, 0.2, 0.4, 0.6, 0.8),
     "depth": (50, 100, 200),
     "reranker": ("none", "hybrid"),
@@ -49,7 +49,7 @@ _VALUES: Mapping[str, Sequence[Any]] = {
 _OF_A_MODEL: Mapping[str, Sequence[Any]] = {
     "intent": ("off", "rules", "auto", "llm"),
     "loop_calls": (0, 2),
-    "transforms": ((), *((name,) for name in get_args(transforms.Name))),
+    "transforms": ((), *((name,) for name in get_args(transforms.TransformName))),
 }
 _BLENDS = (0.0, 0.3)
 STAGES = tuple(sorted({*_VALUES, *_OF_A_MODEL, "rerank_blend", "source", "rank_features"}))
@@ -105,7 +105,7 @@ def alternatives(settings: Settings, sources: Sequence[str], fields: Mapping[str
     values = {"intent": reading, **_VALUES, **(_OF_A_MODEL if settings.llm else {})}
     if settings.fusion != "convex":
         del values["lexical_weight"]
-    if rerankers.kind_of(settings.reranker)[0] not in ("none", "hybrid"):
+    if rerankers.parse_reranker(settings.reranker)[0] not in ("none", "hybrid"):
         values["rerank_blend"] = _BLENDS
     made = [
         Alternative(key, {key: value})
@@ -155,7 +155,7 @@ async def ablate(
     metrics.require_ir_measures()
     if unknown := set(only) - set(STAGES):
         raise BadRequest(
-            f"there is no stage {listing(unknown)}; there are: {listing(STAGES, len(STAGES))}", where="only"
+            f"there is no stage {join_names(unknown)}; there are: {join_names(STAGES, len(STAGES))}", where="only"
         )
     found: dict[str, Any] = {
         "datasets": [],
@@ -199,9 +199,9 @@ async def _one_dataset(
         filters = await filter_judge(service, target, dataset.questions)
         note(f"{dataset.name}: measuring the current settings")
         await warm_up(service, dataset, dataset.questions)
-        rows = await ask(service, target, dataset, dataset.questions, filters, note)
+        rows = await ask_questions(service, target, dataset, dataset.questions, filters, note)
         entry["versions"] = await provenance.versions(service.database)
-        fields = filterable(target.scopes[dataset.name])
+        fields = filterable_fields(target.scopes[dataset.name])
         tried = alternatives(settings, list(service.pipeline.sources), fields)
     entry |= {"questions": len(rows), "documents": collection.documents, "chunks": collection.chunks}
     entry["baseline"] = _figures(rows)
@@ -230,7 +230,7 @@ async def _try(baseline: _Baseline, alternative: Alternative, note: Note) -> dic
         async with open_service(changed) as opened:
             service = _without(opened, alternative.without)
             await warm_up(service, dataset, dataset.questions)
-            rows = await ask(service, baseline.target, dataset, dataset.questions, baseline.filters, note)
+            rows = await ask_questions(service, baseline.target, dataset, dataset.questions, baseline.filters, note)
     except RetrievalError as error:
         return {**row, "error": str(error)}
     except Exception as error:  # one faulty alternative must not lose hours of measurements
@@ -245,8 +245,8 @@ def _without(service: Service, name: str | None) -> Service:
     pipeline = service.pipeline
     kept = {one: source for one, source in pipeline.sources.items() if one != name}
     reader = pipeline.reader
-    if isinstance(reader, Cascade):
-        reader = reader.over({one: source.card for one, source in kept.items()}, withheld=frozenset({name}))
+    if isinstance(reader, CascadeReader):
+        reader = reader.with_sources({one: source.card for one, source in kept.items()}, withheld=frozenset({name}))
         reader = replace(reader, columns=None if name == "sql" else reader.columns)
     return replace(service, pipeline=replace(pipeline, sources=kept, reader=reader))
 
@@ -272,7 +272,7 @@ def _differences(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[st
             continue
         more, less = sum(two > one for one, two in pairs), sum(two < one for one, two in pairs)
         found[name] = {
-            **difference(*map(list, zip(*pairs, strict=True))),
+            **paired_difference(*map(list, zip(*pairs, strict=True))),
             "questions": len(pairs),
             "more": more,
             "less": less,
@@ -292,7 +292,7 @@ def judge(rows: Sequence[dict[str, Any]]) -> None:
         for name, made in row.get("differences", {}).items()
         if name in DECIDING and made["more"] + made["less"]
     ]
-    for made, adjusted in zip(tests, holm([one["p"] for one in tests]), strict=True):
+    for made, adjusted in zip(tests, holm_correction([one["p"] for one in tests]), strict=True):
         made["p_adjusted"] = adjusted
     for row in rows:
         row["judgement"] = _judgement(row)

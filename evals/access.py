@@ -1,10 +1,10 @@
 """Measure whether any endpoint or tool shows a caller something of a document that the caller may not read.
 
-Several tenants with the same principals hold documents with canaries (see `evals.canaries`). Random callers send random
-requests over HTTP while documents, readers and collections change; every answer is searched for canaries that its
-caller may not know, and its counts are compared with those of the documents that the caller may read. Each tenant's
-requests are sent one after the other, so that the documents and readers at the time of each are known; the tenants send
-at the same time.
+Several tenants with the same principals hold documents with canaries (see `evals.canary_documents`). Random callers
+send random requests over HTTP while documents, readers and collections change; every answer is searched for canaries
+that its caller may not know, and its counts are compared with those of the documents that the caller may read. Each
+tenant's requests are sent one after the other, so that the documents and readers at the time of each are known; the
+tenants send at the same time.
 """
 
 import asyncio
@@ -21,19 +21,18 @@ from urllib.parse import quote
 
 import httpx2
 
+from agent.serve.authentication import PRINCIPALS_HEADER, open_authenticator
 from agent.serve.http.app import create_app
-from agent.serve.identity import PRINCIPALS as HEADER
-from agent.serve.identity import identifier
-from agent.serve.process.testing import serving
-from agent.service.opening import open_service
+from agent.serve.process.testing import run_server
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from evals import access_times
-from evals.access_doors import AccessDoor, changed_doors, every_door
-from evals.canaries import PRINCIPALS, CanaryTenant, Kept, forbidden, found_in
+from evals.access_requests import AccessRequest, all_requests, changed_document_requests
+from evals.canary_documents import PRINCIPALS, CanaryDocument, CanaryTenant, find_canaries, forbidden_canaries
 from evals.corpus import Note
-from retrievers.core.types import EVERYTHING, Viewer
+from retrievers.core.types import ALL_PRINCIPALS, Viewer
 
 Json = dict[str, Any]
 
@@ -55,7 +54,7 @@ class AccessTally:
     """Counts over the requests of all tenants.
 
     Attributes:
-        requests, leaked, wrong: by door (a way to ask, see `AccessDoor`): the requests; the answers with a canary that
+        requests, leaked, wrong: by name of the `AccessRequest`: the requests; the answers with a canary that
             the caller may not see; the answers whose count, list or status does not fit the caller's documents.
         statuses: number of answers by HTTP status.
         writes: number of changes by kind.
@@ -71,17 +70,19 @@ class AccessTally:
     told: list[str] = field(default_factory=list)
     noted: int = 0
 
-    def fault(self, kind: Counter[str], door: AccessDoor, who: Viewer, what: str) -> None:
+    def fault(self, kind: Counter[str], request: AccessRequest, who: Viewer, what: str) -> None:
         """Count a fault and describe it in `told`.
 
         Args:
             kind: the counter `leaked` or `wrong`.
         """
-        kind[door.name] += 1
+        kind[request.name] += 1
         if len(self.told) < _MOST_TOLD:
-            asked = json.dumps(door.body, ensure_ascii=False)[:300]
+            asked = json.dumps(request.body, ensure_ascii=False)[:300]
             reads_as = ",".join(who.principals) or "nobody"
-            self.told.append(f"{door.name}: {what}; {who.tenant} as {reads_as}: {door.method} {door.path} {asked}")
+            self.told.append(
+                f"{request.name}: {what}; {who.tenant} as {reads_as}: {request.method} {request.path} {asked}"
+            )
 
 
 def reply(body: Json) -> str | Json:
@@ -131,45 +132,45 @@ class AccessVisitor:
             await self._change()
             return
         who = self.choose.choice(self.viewers)
-        await self.ask(who, self.choose.choice(every_door(self.tenant, who, self.traces, self.choose)))
+        await self.ask(who, self.choose.choice(all_requests(self.tenant, who, self.traces, self.choose)))
 
-    async def ask(self, who: Viewer, door: AccessDoor) -> None:
+    async def ask(self, who: Viewer, request: AccessRequest) -> None:
         """Send a request and judge its answer."""
-        body, headers = self._stated(who, door)
-        answer = await self.client.request(door.method, door.path, json=body, headers=headers)
-        self.tally.requests[door.name] += 1
+        body, headers = self._stated(who, request)
+        answer = await self.client.request(request.method, request.path, json=body, headers=headers)
+        self.tally.requests[request.name] += 1
         self.tally.statuses[str(answer.status_code)] += 1
-        said = found_in(door.path + json.dumps(door.body, ensure_ascii=False))
-        if leaks := list(forbidden(self.tenants, who, answer.text, said)):
-            self.tally.fault(self.tally.leaked, door, who, f"{len(leaks)} canaries, such as {leaks[0]}")
-        if what := self._judged(door, answer):
-            self.tally.fault(self.tally.wrong, door, who, what)
-        if door.trace and answer.is_success:
+        said = find_canaries(request.path + json.dumps(request.body, ensure_ascii=False))
+        if leaks := list(forbidden_canaries(self.tenants, who, answer.text, said)):
+            self.tally.fault(self.tally.leaked, request, who, f"{len(leaks)} canaries, such as {leaks[0]}")
+        if what := self._judged(request, answer):
+            self.tally.fault(self.tally.wrong, request, who, what)
+        if request.trace and answer.is_success:
             self.traces.append((self.tenant.name, answer.json()["trace_id"]))
             del self.traces[:-_MOST_TRACES]
 
-    def _judged(self, door: AccessDoor, answer: httpx2.Response) -> str | None:
+    def _judged(self, request: AccessRequest, answer: httpx2.Response) -> str | None:
         """Return what is wrong with a status, a count or a list; None if nothing is."""
         if answer.status_code >= 500:
             return f"status {answer.status_code}: {answer.text[:200]}"
-        if door.is_found is not None and answer.status_code != (200 if door.is_found else 404):
+        if request.is_found is not None and answer.status_code != (200 if request.is_found else 404):
             return f"status {answer.status_code}"
-        if door.expectation is not None and answer.status_code == 200:
-            shown, expected = door.expectation(answer.json())
+        if request.expectation is not None and answer.status_code == 200:
+            shown, expected = request.expectation(answer.json())
             if shown != expected:
                 return f"shows {str(shown)[:300]} instead of {str(expected)[:300]}"
         return None
 
-    def _stated(self, who: Viewer, door: AccessDoor) -> tuple[Json | None, dict[str, str]]:
+    def _stated(self, who: Viewer, request: AccessRequest) -> tuple[Json | None, dict[str, str]]:
         """Return (body, headers) of a request as this viewer: by a key of its own, a header, or a key of the body."""
-        body = json.loads(json.dumps(door.body))
+        body = json.loads(json.dumps(request.body))
         if who in self.bound and self.choose.random() < 0.5:
             return body, {**_HEADERS, "Authorization": f"Bearer {self.bound[who]}"}
         headers = {**_HEADERS, "Authorization": f"Bearer {self.trusted}"}
-        if door.principals_in is None or self.choose.random() < 0.5:
-            return body, {**headers, HEADER: ",".join(who.principals)}
+        if request.principals_in is None or self.choose.random() < 0.5:
+            return body, {**headers, PRINCIPALS_HEADER: ",".join(who.principals)}
         place = body
-        for name in filter(None, door.principals_in.split(".")):
+        for name in filter(None, request.principals_in.split(".")):
             place = place.setdefault(name, {})
         place["principals"] = list(who.principals)
         return body, headers
@@ -177,7 +178,7 @@ class AccessVisitor:
     async def _change(self) -> None:
         """Change a document, then ask for it as somebody who could read it before or can read it now."""
         kept = self.choose.choice(list(self.tenant.documents.values()))
-        before = [self.tenant.reads(who, kept) for who in self.viewers]
+        before = [self.tenant.may_read(who, kept) for who in self.viewers]
         kind = self.choose.choice(["content and readers", "readers", "readers", "deleted"])
         readers = self.tenant.some_readers(kept.collection)
         if kind == "deleted" and kept.stored:
@@ -190,22 +191,24 @@ class AccessVisitor:
             self.tenant.begin_edition(kept, readers)
             await self._store(kept)
         self.tally.writes[kind] += 1
-        moved = [who for who, could in zip(self.viewers, before, strict=True) if could != self.tenant.reads(who, kept)]
+        moved = [
+            who for who, could in zip(self.viewers, before, strict=True) if could != self.tenant.may_read(who, kept)
+        ]
         who = self.choose.choice(moved or list(self.viewers))
-        for door in changed_doors(self.tenant, who, kept.number):
-            await self.ask(who, door)
+        for request in changed_document_requests(self.tenant, who, kept.number):
+            await self.ask(who, request)
 
-    async def _store(self, kept: Kept) -> None:
+    async def _store(self, kept: CanaryDocument) -> None:
         body = {"collection": kept.collection, "documents": [self.tenant.record(kept)]}
         (await self._written("POST", "/v1/documents", body)).raise_for_status()
 
-    async def _delete(self, kept: Kept) -> None:
+    async def _delete(self, kept: CanaryDocument) -> None:
         kept.stored = False
         path = f"/v1/documents/{quote(kept.collection, safe='')}/{self.tenant.id(kept.number)}"
         (await self._written("DELETE", path, None)).raise_for_status()
 
     async def _written(self, method: str, path: str, body: Json | None) -> httpx2.Response:
-        headers = {"Authorization": f"Bearer {self.trusted}", HEADER: EVERYTHING[0]}
+        headers = {"Authorization": f"Bearer {self.trusted}", PRINCIPALS_HEADER: ALL_PRINCIPALS[0]}
         return await self.client.request(method, path, json=body, headers=headers)
 
 
@@ -291,8 +294,8 @@ async def _visitors(service: Service, seed: int, tally: AccessTally) -> AsyncIte
     tenants = [CanaryTenant(place, name, random.Random(f"{seed} {name}")) for place, name in enumerate(TENANTS)]
     keys = [await _keys(service, tenant) for tenant in tenants]
     traces: list[tuple[str, str]] = []
-    app = create_app(service, identify=await identifier(service, "keys"))
-    async with serving(app) as port, httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
+    app = create_app(service, authenticate=await open_authenticator(service, "keys"))
+    async with run_server(app) as port, httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120) as client:
         yield [
             AccessVisitor(
                 client, tenants, tenant, viewers, trusted, bound, traces, tally, random.Random(f"{place} {seed}")

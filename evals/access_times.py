@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from agent.service.service import Service
-from evals.canaries import PRINCIPALS, WORDS
+from evals.canary_documents import PRINCIPALS, WORDS
 from evals.corpus import Note
 from evals.timing import summary
 from retrievers.core.types import Viewer

@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any
 
 from agent.intent.reading import question_language
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from evals import provenance
-from evals.beside import PeerOptions, compare
 from evals.corpus import TENANT, Note, documents, store_corpus
 from evals.datasets import Dataset, LabelledQuestion
+from evals.peer_comparison import PeerOptions, compare_peers
 from evals.rawsql import (
     EF_SEARCH,
     LIMIT,
@@ -34,7 +34,7 @@ from evals.run import WARM_UP, variant, warm_up
 from evals.timing import median, summary
 from retrievers.core.types import Collection, Scope
 from retrievers.ingest.documents import Document
-from retrievers.ingest.prepare import prepare
+from retrievers.ingest.preparation import prepare
 
 TOP_K = 10
 CONCURRENCY = (1, 4, 16)
@@ -94,7 +94,7 @@ async def bench(
         limit: maximum number of questions, from the start of the split.
         peers: the peers to compare with; None for plain SQL alone.
     Returns:
-        JSON values; a name ends in its unit, ratios have none. `beside`, with peers only, is from `evals.beside`.
+        JSON values; a name ends in its unit, ratios have none. `beside`, with peers only: `evals.peer_comparison`.
     Raises:
         Unavailable: a dependency is down, or the database's owner may not create a schema.
     """
@@ -116,7 +116,7 @@ async def bench(
         beside = {}
         if peers is not None:
             configuration = text_search_configuration(language)
-            found = await compare(service, collection, dataset, questions, peers, configuration, note)
+            found = await compare_peers(service, collection, dataset, questions, peers, configuration, note)
             beside = {"beside": found}
         versions = await provenance.versions(service.database)
     return {

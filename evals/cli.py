@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from evals import candidates, published_command, results, run_command
+from evals import candidate_commands, published_command, result_commands, run_command
 from evals.options import AsJson, Changes, Split, check_writable, settings_of, write_figures
-from evals.show import show_tuned
+from evals.run_display import show_tuned
 from evals.tables import show_table
 from retrievers.core.errors import BadRequest
 
@@ -27,10 +27,10 @@ Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="folder in BEIR 
 
 app.command()(run_command.run)
 app.command()(published_command.published)
-app.command()(results.compare)
-app.command()(results.report)
-app.command()(candidates.collect)
-app.command()(candidates.questions)
+app.command()(result_commands.compare)
+app.command()(result_commands.report)
+app.command()(candidate_commands.collect)
+app.command()(candidate_commands.questions)
 
 
 @app.command()
@@ -56,12 +56,12 @@ def bench(
 
     Keep the machine otherwise idle.
     """
-    from agent.serve.cli.output import note, write_json
+    from agent.serve.cli.output import print_note, write_json
     from agent.settings import load_settings
-    from evals import beside_report, datasets
+    from evals import datasets, peer_report
     from evals.bench import bench as measure
     from evals.bench import described
-    from evals.beside import PeerOptions
+    from evals.peer_comparison import PeerOptions
 
     if out is not None and not peers:
         raise BadRequest("--out writes the comparison with peers: give --peers PYTHON, too", where="--out")
@@ -69,17 +69,17 @@ def bench(
         check_writable(out / "bench.json" if out.is_dir() else out)
     given = load_settings(settings_of(changes))
     options = PeerOptions(peers, depth=depth, changes=settings_of(changes)) if peers else None
-    found = asyncio.run(measure(datasets.load(dataset), given, note, limit=questions, peers=options))
+    found = asyncio.run(measure(datasets.load(dataset), given, print_note, limit=questions, peers=options))
     if out is not None:
-        for file in beside_report.write_report(out, found):
-            note(f"written to {file}")
+        for file in peer_report.write_report(out, found):
+            print_note(f"written to {file}")
     if as_json:
         write_json(found)
         return 0
     counts = f"{found['questions']} questions, {found['documents']} documents, {found['chunks']} passages"
     show_table(f"{found['dataset']}: {counts}", ("what", "figure"), described(found))
     if options is not None:
-        show_table("beside the peers", beside_report.COLUMNS, beside_report.rows(found["beside"]))
+        show_table("beside the peers", peer_report.COLUMNS, peer_report.contender_rows(found["beside"]))
     return 0
 
 
@@ -97,14 +97,16 @@ def scope(
     as_json: AsJson = False,
 ) -> int:
     """Measure how often the right collection is chosen for a question that names none."""
-    from agent.serve.cli.output import note, write_json
+    from agent.serve.cli.output import print_note, write_json
     from agent.settings import load_settings
-    from evals import scope
+    from evals import collection_choice
 
     check_writable(out)
     given = load_settings(settings_of(changes))
-    within = scope.Groups(groups, size, seed)
-    found = asyncio.run(scope.measure([one for one in folders if one.is_dir()], questions, given, note, within))
+    within = collection_choice.CollectionGroups(groups, size, seed)
+    found = asyncio.run(
+        collection_choice.measure([one for one in folders if one.is_dir()], questions, given, print_note, within)
+    )
     if out is not None:
         write_figures(out, found)
     if as_json:
@@ -137,17 +139,17 @@ def access(
     It uses an embedded database and a scripted model of its own, and rules read the questions. Exit code 1 if an answer
     showed something that its caller may not read, or a wrong count.
     """
-    from agent.serve.cli.output import note, write_json
+    from agent.serve.cli.output import print_note, write_json
     from agent.settings import load_settings
     from evals import access
 
     check_writable(out)
     given = load_settings(settings_of(changes))
-    found = asyncio.run(access.measure(requests, seed or [1], given, note, documents=documents))
+    found = asyncio.run(access.measure(requests, seed or [1], given, print_note, documents=documents))
     if out is not None:
         write_figures(out, found)
     for line in found["told"]:
-        note(line)
+        print_note(line)
     if as_json:
         write_json(found)
     else:
@@ -167,14 +169,14 @@ def reading(
     as_json: AsJson = False,
 ) -> int:
     """Judge how the rules read the questions of each folder: filters, periods, values, sources. Needs no model."""
-    from agent.serve.cli.output import note, write_json
+    from agent.serve.cli.output import print_note, write_json
     from agent.settings import load_settings
     from evals import reading
 
     check_writable(out)
-    before = reading.load(against) if against is not None else None
+    before = reading.load_measurement(against) if against is not None else None
     given = load_settings({**settings_of(changes), "intent": "rules", "reranker": "none"})
-    found = asyncio.run(reading.measure(folders, given, note))
+    found = asyncio.run(reading.measure(folders, given, print_note))
     if out is not None:
         write_figures(out, found)
     if as_json:
@@ -183,8 +185,8 @@ def reading(
     for name, figures in {**found["collections"], "all": found["all"]}.items():
         shown = [(key, str(value)) for key, value in figures.items() if value is not None]
         show_table(name, ("what", "figure"), shown)
-    for line in reading.moved(before, found) if before is not None else ():
-        note(line)
+    for line in reading.changed_outcomes(before, found) if before is not None else ():
+        print_note(line)
     return 0
 
 
@@ -205,14 +207,14 @@ def ablate(
 
     Exit code 1 if an alternative or a dataset failed; all others are measured.
     """
-    from agent.serve.cli.output import note, write_json
+    from agent.serve.cli.output import print_note, write_json
     from agent.settings import load_settings
     from evals import ablate, datasets
 
     check_writable(out)
     given, loaded = load_settings(settings_of(changes)), [datasets.load(folder, split) for folder in folders]
     keep = partial(write_figures, out) if out is not None else None
-    found = asyncio.run(ablate.ablate(loaded, given, note, limit=limit, only=only or (), keep=keep))
+    found = asyncio.run(ablate.ablate(loaded, given, print_note, limit=limit, only=only or (), keep=keep))
     if as_json:
         write_json(found)
     else:
@@ -240,20 +242,20 @@ def tune(
     random half each. An improvement that the second part does not confirm is neither recommended nor written.
     """
     from agent.retrieval.rerank.ltr import FILE
-    from agent.serve.cli.output import note, write_json
+    from agent.serve.cli.output import print_note, write_json
     from agent.settings import load_settings
     from evals.settings_file import check_settings_path, write_settings
-    from evals.tune import parts
+    from evals.tune import split_questions
     from evals.tune import tune as search
 
     given = load_settings(settings_of(changes))
     path = (out or given.home.expanduser() / FILE).absolute()
     check_writable(out)
     check_settings_path(settings)
-    found = asyncio.run(search(parts(dataset, limit=limit), given, note, out=path))
+    found = asyncio.run(search(split_questions(dataset, limit=limit), given, print_note, out=path))
     if settings is not None:
         write_settings(settings, found)
-        note(f"written to {settings}")
+        print_note(f"written to {settings}")
     write_json(found) if as_json else show_tuned(found)
     return 0
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from evals.metrics import NAMES
-from evals.paired import difference, holm, least_p
-from evals.runs import HEADLINE, VERDICTS, QuestionRow, RunFile, changed, groups_of
+from evals.run_files import HEADLINE, VERDICTS, QuestionRow, RunFile, changed, groups_of
+from evals.significance import holm_correction, paired_difference, smallest_p
 from evals.timing import summary
 from retrievers.core.errors import BadRequest
 
@@ -97,7 +97,7 @@ def _measured(pairs: Sequence[Pair]) -> dict[str, Json]:
         if not values:
             continue
         before, after = [one for one, _ in values], [two for _, two in values]
-        paired = difference(before, after)
+        paired = paired_difference(before, after)
         found[name] = {
             "questions": len(values),
             "before": sum(before) / len(before),
@@ -135,10 +135,10 @@ def _correct(family: Sequence[Json]) -> None:
     because it cannot find a loss by chance.
     Source: Tarone, Biometrics 46, 1990.
     """
-    able = [one for one in family if least_p(one["won"] + one["lost"]) < SIGNIFICANT]
+    able = [one for one in family if smallest_p(one["won"] + one["lost"]) < SIGNIFICANT]
     for figures in family:
         figures["p_holm"] = None
-    for figures, corrected in zip(able, holm([one["p"] for one in able]), strict=True):
+    for figures, corrected in zip(able, holm_correction([one["p"] for one in able]), strict=True):
         figures["p_holm"] = corrected
 
 
@@ -220,7 +220,7 @@ def _shortfalls(rows: Iterable[QuestionRow]) -> Iterator[str]:
 
 def _latency(pairs: Sequence[Pair]) -> Json:
     old, new = [one.latency_ms for one, _ in pairs], [two.latency_ms for _, two in pairs]
-    return {"before": summary(old), "after": summary(new), "difference": difference(old, new)}
+    return {"before": summary(old), "after": summary(new), "difference": paired_difference(old, new)}
 
 
 def _tokens(pairs: Sequence[Pair]) -> Json:

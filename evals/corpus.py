@@ -7,12 +7,12 @@ from agent.service.service import Service
 from evals.datasets import Dataset
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Collection
-from retrievers.ingest import store
+from retrievers.ingest import document_store
+from retrievers.ingest.derived_data import update_derived_data
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.read import read
-from retrievers.ingest.report import Report
-from retrievers.ingest.schema import read_schema_file, schema_of
-from retrievers.ingest.settle import settle
+from retrievers.ingest.readers.file_input import read_paths
+from retrievers.ingest.readers.schema_file import read_schema_file, schema_of
+from retrievers.ingest.report import IngestReport
 
 TENANT = "eval"
 
@@ -25,7 +25,7 @@ _MOST_FAILURES_NAMED = 5
 
 def documents(dataset: Dataset) -> Iterator[Document | RejectedItem]:
     """Return the corpus as ingestion reads it."""
-    return read(dataset.corpus)
+    return read_paths(dataset.corpus)
 
 
 async def store_corpus(service: Service, dataset: Dataset, note: Note) -> Collection:
@@ -75,8 +75,8 @@ async def _remove_strays(service: Service, name: str, given: set[str]) -> None:
     strays = [row[0] for row in rows if row[0] not in given]
     if strays:
         async with service.database.transaction(TENANT) as connection:
-            await store.remove_documents(connection, TENANT, number, strays)
-            await settle(connection, TENANT, number)
+            await document_store.remove_documents(connection, TENANT, number, strays)
+            await update_derived_data(connection, TENANT, number)
 
 
 class Ticker:
@@ -86,7 +86,7 @@ class Ticker:
         self._note = note
         self._started = self._last = time.monotonic()
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: IngestReport) -> None:
         now = time.monotonic()
         if now - self._last >= _LINE_EVERY_S:
             self._last = now

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from retrievers.core.errors import BadRequest, listing
-from retrievers.text.languages import detect
+from retrievers.core.errors import BadRequest, join_names
+from retrievers.text.languages import detect_language
 
 Form = Literal["beir", "routed", "file"]
 
@@ -122,12 +122,18 @@ def _beir(folder: Path, split: str) -> list[LabelledQuestion]:
             # BEIR does not state the language, and a single sentence only reveals the script reliably.
             questions.append(
                 LabelledQuestion(
-                    id, text, detect(text, {"en", "zh"}), relevant=judged.pop(id), split=split, judges_filter=False
+                    id,
+                    text,
+                    detect_language(text, {"en", "zh"}),
+                    relevant=judged.pop(id),
+                    split=split,
+                    judges_filter=False,
                 )
             )
     if judged:
         raise BadRequest(
-            f"{QRELS}/{split}.tsv: these judged questions are not in {QUERIES}: {listing(judged, 3)}", where="dataset"
+            f"{QRELS}/{split}.tsv: these judged questions are not in {QUERIES}: {join_names(judged, 3)}",
+            where="dataset",
         )
     return questions
 
@@ -177,7 +183,7 @@ def _routed(folder: Path, split: str) -> list[LabelledQuestion]:
 
 def _no_split(path: Path, split: str, known: Iterable[str]) -> NoReturn:
     raise BadRequest(
-        f'{path}: there is no split "{split}"; there are: {listing(known)}', where="split", valid=sorted(known)
+        f'{path}: there is no split "{split}"; there are: {join_names(known)}', where="split", valid=sorted(known)
     )
 
 
@@ -197,7 +203,7 @@ def routed_question(where: str, line: Mapping[str, Any]) -> LabelledQuestion:
     return LabelledQuestion(
         id=_text(where, line, "id"),
         text=text,
-        language=_optional(where, line, "lang") or detect(text),
+        language=_optional(where, line, "lang") or detect_language(text),
         history=history_of(where, line),
         filter=_filter(where, line),
         sources=_sources(where, line),

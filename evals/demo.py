@@ -41,9 +41,9 @@ def demo() -> int:
     print("4. How a model reads it (a recorded reply, which costs no tokens)\n")
     _show_intent(by_model)
     print("5. The hits, with the score of each source and the fused score\n")
-    output.show_result(by_rules, explain=False)
+    output.print_result(by_rules, explain=False)
     print("6. The single prompt, with numbered citations\n")
-    output.show_prompt(by_rules)
+    output.print_prompt(by_rules)
     print(NEXT.format(signalbox=_program()))
     return 0
 

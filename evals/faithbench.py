@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.answering.sentence_check import check, in_sentences
+from agent.answering.faithfulness_check import check_sentences, split_answer
 from agent.serve.cli.output import write_json
 from agent.types import AnswerSentence
 from retrievers.core.errors import BadRequest
@@ -27,7 +27,7 @@ KINDS = ("Unwanted", "Benign", "Questionable", "none")
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelledSummary:
     """One labelled summary of a source.
 
     Attributes:
@@ -43,12 +43,12 @@ class Labelled:
         """The worst of its labels."""
         return _worst(kind for kind, _, _ in self.spans)
 
-    def kind_of(self, sentence: AnswerSentence) -> str:
+    def parse_reranker(self, sentence: AnswerSentence) -> str:
         """Return the worst label of the spans that overlap the sentence."""
         return _worst(kind for kind, start, end in self.spans if start < sentence.end and sentence.start < end)
 
 
-def read_samples(path: Path) -> list[Labelled]:
+def read_samples(path: Path) -> list[LabelledSummary]:
     """Read the summaries of a batch.
 
     Raises:
@@ -61,13 +61,13 @@ def read_samples(path: Path) -> list[Labelled]:
         raise BadRequest(f"{path}: this is not a batch of FaithBench: {error!r}", where="file") from error
 
 
-def _labelled(sample: Mapping[str, Any]) -> Labelled:
+def _labelled(sample: Mapping[str, Any]) -> LabelledSummary:
     spans = []
     for one in sample["annotations"]:
         kind = _worst(label.partition(".")[0] for label in one["label"])
         # A label on the whole summary has no offsets.
         spans.append((kind, int(one.get("summary_start") or 0), int(one.get("summary_end") or 0)))
-    return Labelled(sample["source"], sample["summary"], tuple(spans))
+    return LabelledSummary(sample["source"], sample["summary"], tuple(spans))
 
 
 def _worst(kinds: Iterable[str]) -> str:
@@ -75,7 +75,7 @@ def _worst(kinds: Iterable[str]) -> str:
     return next((kind for kind in KINDS if kind in found), "none")
 
 
-async def measure(samples: Sequence[Labelled], embedder: Embedder | None) -> dict[str, Any]:
+async def measure(samples: Sequence[LabelledSummary], embedder: Embedder | None) -> dict[str, Any]:
     """Check every summary against its source.
 
     Returns:
@@ -90,12 +90,12 @@ async def measure(samples: Sequence[Labelled], embedder: Embedder | None) -> dic
         raise BadRequest("there are no samples", where="file")
     counts = {what: {kind: {"count": 0, "marked": 0} for kind in KINDS} for what in ("summaries", "sentences")}
     for sample in samples:
-        said = [one.model_copy(update={"citations": (1,)}) for one in in_sentences(sample.summary, 1)]
-        checked = await check(said, (f"[1]\n\n{sample.source}",), embedder, patience_s=60.0)
+        said = [one.model_copy(update={"citations": (1,)}) for one in split_answer(sample.summary, 1)]
+        checked = await check_sentences(said, (f"[1]\n\n{sample.source}",), embedder, patience_s=60.0)
         marked = [one for one in checked if one.supported is False]
         _add(counts["summaries"][sample.kind], bool(marked))
         for one in checked:
-            _add(counts["sentences"][sample.kind_of(one)], one.supported is False)
+            _add(counts["sentences"][sample.parse_reranker(one)], one.supported is False)
     unwanted, clean = (_share(counts["summaries"][kind]) for kind in ("Unwanted", "none"))
     accuracy = None if unwanted is None or clean is None else round((unwanted + 1 - clean) / 2, 4)
     return {"balanced_accuracy": accuracy, **counts}

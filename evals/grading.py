@@ -11,7 +11,7 @@ from pydantic import BaseModel
 import prompts
 from agent.llm.model import CallUsage, Model, ModelFailed
 from agent.types import Answer, Citation, RankedHit
-from evals.answers import cited_passages
+from evals.answer_scores import cited_passages
 from evals.datasets import LabelledQuestion
 
 STAGE = "grade"
@@ -50,7 +50,7 @@ class GradedAnswer:
 
 
 async def grade(
-    model: Model, question: LabelledQuestion, answer: Answer, *, templates: prompts.Library
+    model: Model, question: LabelledQuestion, answer: Answer, *, templates: prompts.TemplateLibrary
 ) -> GradedAnswer | None:
     """Return the model's grade of an answer.
 

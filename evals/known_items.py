@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.answering.sentences import spans, without_citations
+from agent.answering.sentences import sentence_spans, without_citations
 from agent.service.service import Service
 from evals.corpus import Note
 from evals.datasets import LabelledQuestion
 from evals.review import CandidateQuestion, question_id
-from evals.sampling import Draw, DrawnDocument, draw
-from retrievers.core.fields import RESERVED
-from retrievers.core.filters import matches, parse
+from evals.sampling import DrawnDocument, DrawOptions, draw_documents
+from retrievers.core.filters import matches_filter, parse_filter
+from retrievers.core.metadata import RESERVED
 from retrievers.core.types import FieldCatalogue, Scope
-from retrievers.postgres.values import filterable
+from retrievers.postgres.field_values import filterable_fields
 from retrievers.text.analysis import analyse
-from retrievers.text.glosses import is_chinese
+from retrievers.text.chinese_dictionary import contains_chinese
 
 Json = dict[str, Any]
 
@@ -41,7 +41,7 @@ _YEAR = re.compile(r"(\d{4})-\d\d-\d\d")
 _CLAUSE = re.compile(r"[，。；：、！？\s,.;:!?()（）]+")
 
 
-async def known_items(service: Service, collection: str, note: Note, wanted: Draw) -> list[CandidateQuestion]:
+async def known_items(service: Service, collection: str, note: Note, wanted: DrawOptions) -> list[CandidateQuestion]:
     """Return questions with labels that hold by construction, as accepted candidates.
 
     A question by values is labelled with the filter that it states; the filters of other questions are not judged. The
@@ -56,7 +56,7 @@ async def known_items(service: Service, collection: str, note: Note, wanted: Dra
     maker = _Maker(service, scope, collection, await service.catalogue.fields(scope))
     made: dict[str, CandidateQuestion] = {}
     last = time.monotonic()
-    async for document in draw(service, scope, wanted.seed):
+    async for document in draw_documents(service, scope, wanted.seed):
         turn = len(made) % len(_KINDS)
         for kind in (*_KINDS[turn:], *_KINDS[:turn]):
             question = await maker.make(kind, document)
@@ -119,8 +119,8 @@ class _Maker:
             return None, None
         parts = [filter for _, filter in conditions]
         wanted: Json = parts[0] if len(parts) == 1 else {"type": "and", "filters": parts}
-        assert matches(parse(wanted, filterable(self.scope)), document.values)
-        chinese = is_chinese(subject)
+        assert matches_filter(parse_filter(wanted, filterable_fields(self.scope)), document.values)
+        chinese = contains_chinese(subject)
         stated = ("、" if chinese else " and ").join(words(chinese) for words, _ in conditions)
         text = f"{stated}的文档，关于{subject}" if chinese else f"documents with {stated} about {subject}"
         return text, wanted
@@ -156,8 +156,8 @@ class _Maker:
         """Return the document's rarest words, or its rarest clause in Chinese, without values of fields; else None."""
         known = {word for one in self.catalogue.fields.values() for value in one.values for word in _words(value)}
         text = f"{document.title}\n{document.text[:_READ_CHARACTERS]}"
-        if is_chinese(text):
-            clauses = [one for one in _CLAUSE.split(text) if 4 <= len(one) <= 20 and is_chinese(one)]
+        if contains_chinese(text):
+            clauses = [one for one in _CLAUSE.split(text) if 4 <= len(one) <= 20 and contains_chinese(one)]
             plain = [one for one in clauses if not _NUMBER.search(one) and not any(name in one for name in known)]
             return await self._rarest(document, plain)
         words = [one for one in dict.fromkeys(_WORD.findall(text)) if one.casefold() not in known]
@@ -183,21 +183,21 @@ class _Maker:
 def _sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a text that are neither short nor long, as one line each."""
     head = text[:_READ_CHARACTERS]
-    for span in spans(head):
+    for span in sentence_spans(head):
         sentence = " ".join(without_citations(head[span.start : span.end]).split())
-        allowed = _CHINESE_CHARACTERS if is_chinese(sentence) else _SENTENCE_CHARACTERS
+        allowed = _CHINESE_CHARACTERS if contains_chinese(sentence) else _SENTENCE_CHARACTERS
         if not span.heading and len(sentence) in allowed and not sentence.startswith("|"):
             yield sentence
 
 
 def _mean_rarity(counts: Mapping[str, int], text: str, language: str) -> float:
     """Return the mean of 1 / passages over the terms of a text; 0 without terms."""
-    terms = [term.text for term in analyse(text, language) if not term.extra]
+    terms = [term.text for term in analyse(text, language) if not term.derived]
     return sum(1 / max(counts.get(term, 1), 1) for term in terms) / len(terms) if terms else 0.0
 
 
 def _words(value: str) -> list[str]:
-    return [value.casefold()] if is_chinese(value) else [one.casefold() for one in _WORD.findall(value)]
+    return [value.casefold()] if contains_chinese(value) else [one.casefold() for one in _WORD.findall(value)]
 
 
 def _stating(label: str, value: str) -> Callable[[bool], str]:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from retrievers.core.errors import BadRequest
-from retrievers.core.extras import install_command
+from retrievers.core.optional_dependencies import install_command
 
 RANKING: Mapping[str, str] = {
     "nDCG@10": "nDCG@10",
@@ -20,7 +20,7 @@ RANKING: Mapping[str, str] = {
 }
 """Ranking metrics and their names in ir_measures."""
 ANSWERS = ("answer_match", "judged", "supported", "citation_precision", "citation_recall", "refused_right")
-"""Measures of answers, see `evals.answers` and `evals.grading`; `refused_right` also applies if hits are asked for."""
+"""Measures of answers, see `evals.answer_scores` and `evals.grading`; `refused_right` also applies to hits."""
 NAMES = (*RANKING, "filter_exact", "filter_f1", "route_accuracy", "answer_accuracy", "answer_in_hits", *ANSWERS)
 
 _ALONE = frozenset({"sql", "web", "none"})
@@ -144,9 +144,9 @@ def answer_in_hits(gold: str, texts: Iterable[str], rows: Sequence[Sequence[Any]
     cells = (str(cell) for row in rows or () for cell in row)
     # Chinese has no blanks between words.
     # Imported here because it loads a tokenizer, which the help of the commands must not wait for.
-    from retrievers.text.glosses import is_chinese
+    from retrievers.text.chinese_dictionary import contains_chinese
 
-    sought, blank = (wanted.replace(" ", ""), "") if is_chinese(wanted) else (f" {wanted} ", " ")
+    sought, blank = (wanted.replace(" ", ""), "") if contains_chinese(wanted) else (f" {wanted} ", " ")
     held = (f" {_words(text)} ".replace(" ", blank) for text in (*texts, *cells))
     return float(any(sought in one for one in held))
 

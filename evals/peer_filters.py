@@ -20,23 +20,23 @@ from typing import Any
 
 import numpy as np
 
-from agent.serve.cli.output import note as to_terminal
+from agent.serve.cli.output import print_note as to_terminal
 from agent.serve.cli.output import write_json
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.settings import Settings, load_settings
 from evals import datasets
 from evals.corpus import Note, documents
 from evals.datasets import Dataset
-from evals.filters import FilterCorpus, corpus_of
+from evals.filter_equality import FilterCorpus, corpus_of
 from evals.peer_database import PeerDatabase
 from evals.peer_process import PeerError, PeerQuestionError, encoded, first_peer
 from evals.peer_replies import langchain_reply, llamaindex_reply
-from evals.replies import read_replies, write_recording
+from evals.reply_recording import read_replies, write_recording
 from evals.run import run
 from retrievers.core.errors import BadRequest
-from retrievers.core.fields import RESERVED
+from retrievers.core.metadata import RESERVED
 from retrievers.ingest.documents import Document
-from retrievers.ingest.schema import read_schema_file, schema_of
+from retrievers.ingest.readers.schema_file import read_schema_file, schema_of
 
 OWN = "signalbox"
 _FOLDER = Path(__file__).parent / "peers"

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from agent.settings import Settings
-from prompts import Library
+from prompts import TemplateLibrary
 from retrievers.postgres.database import Database
 
 _SECRET = re.compile(r"(?:^|_)(?:key|secret|password|token)s?$")
@@ -35,7 +35,7 @@ def _without_user(value: Any) -> Any:
     return _USER_IN_URL.sub("", value) if isinstance(value, str) else value
 
 
-def prompt_digests(templates: Library) -> dict[str, str]:
+def prompt_digests(templates: TemplateLibrary) -> dict[str, str]:
     """Return the digest of every prompt template, by name."""
     return {name: templates.load(name).digest for name in templates.names()}
 

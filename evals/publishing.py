@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from agent.service.opening import database_addresses
+from agent.service.factory import database_addresses
 from agent.settings import Settings
 from evals.datasets import Dataset
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.postgres import evaluations
 from retrievers.postgres.database import Database
-from retrievers.postgres.evaluations import Evaluation, Figures
+from retrievers.postgres.evaluations import Evaluation, EvaluationFigures
 
 Json = dict[str, Any]
 
@@ -73,16 +73,16 @@ class Publisher:
 
     async def _check_name(self) -> None:
         async with open_database(self._settings) as database:
-            owners = {one.name: one.tenant for one in await evaluations.evaluations(database)}
+            owners = {one.name: one.tenant for one in await evaluations.list_evaluations(database)}
         if owners.get(self.name, self._settings.tenant) != self._settings.tenant:
-            raise evaluations.taken(self.name)
+            raise evaluations.name_taken_error(self.name)
         if self.name not in owners and len(owners) >= MOST_NAMES:
             what = f"{len(owners)} evaluations are published; remove one: signalbox eval published --remove NAME"
             raise BadRequest(what, where="--publish")
 
     async def _publish(self, found: Json) -> None:
         failed = _failed_questions(found)
-        figures = Figures(
+        figures = EvaluationFigures(
             dataset=found["dataset"],
             collections=tuple(found["collections"]),
             measures=_measured(found),
@@ -91,7 +91,9 @@ class Publisher:
             every_s=self._every_s,
         )
         async with open_database(self._settings) as database:
-            await evaluations.publish(database, self._settings.tenant, self.name, figures, failures=self._failures)
+            await evaluations.publish_figures(
+                database, self._settings.tenant, self.name, figures, failures=self._failures
+            )
         self._failures = 0
 
     async def _failed(self) -> None:
@@ -130,8 +132,8 @@ async def published(settings: Settings, remove: str | None = None) -> list[Evalu
     """
     async with open_database(settings) as database:
         if remove is not None:
-            owners = {one.name: one.tenant for one in await evaluations.evaluations(database)}
+            owners = {one.name: one.tenant for one in await evaluations.list_evaluations(database)}
             if remove not in owners:
                 raise BadRequest(f'nothing is published as "{remove[:80]}"', where="--remove")
-            await evaluations.remove(database, owners[remove], remove)
-        return await evaluations.evaluations(database)
+            await evaluations.remove_evaluation(database, owners[remove], remove)
+        return await evaluations.list_evaluations(database)

@@ -20,8 +20,8 @@ from evals.datasets import (
     load,
     read_text,
 )
-from retrievers.core.errors import BadRequest, listing
-from retrievers.text.languages import detect
+from retrievers.core.errors import BadRequest, join_names
+from retrievers.text.languages import detect_language
 
 COLUMNS = (
     "question", "document", "answer", "answerable", "filter", "filters", "history", "collection", "class", "lang",
@@ -58,7 +58,7 @@ def load_questions(path: Path, split: str, collection: str | None, note: Callabl
         raise BadRequest(f"{path.name}: a file of questions has no splits", where="split")
     read = load_file(path, collection)
     if read.unused:
-        note(f"{path.name}: unused columns: {listing(read.unused)}")
+        note(f"{path.name}: unused columns: {join_names(read.unused)}")
     return read.dataset
 
 
@@ -108,7 +108,9 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not columns:
             columns = _names(cells)
             if "question" not in columns:
-                _fail(where, f'the first line must name the columns, including "question"; valid: {listing(COLUMNS)}')
+                _fail(
+                    where, f'the first line must name the columns, including "question"; valid: {join_names(COLUMNS)}'
+                )
         elif any(cell.strip() for cell in cells):
             if len(cells) > len(columns):
                 _fail(where, f"{len(cells)} cells for {len(columns)} columns; quote cells that contain the delimiter")
@@ -172,7 +174,7 @@ def _question(where: str, line: Mapping[str, Any], collection: str | None) -> La
     return LabelledQuestion(
         id=_text(where, line, "id") or f"q-{digest[:_ID_CHARACTERS]}",
         text=text,
-        language=_text(where, line, "lang") or detect(text),
+        language=_text(where, line, "lang") or detect_language(text),
         history=history,
         filter=filters[0] if filters else None,
         other_filters=tuple(filters[1:]),

@@ -18,7 +18,7 @@ from retrievers.core.types import Collection, Query, Scope, Viewer
 from retrievers.embed import Vectors
 from retrievers.fulltext import FullText
 from retrievers.postgres.database import Database, Row
-from retrievers.postgres.migrate import SERVICE_ROLE
+from retrievers.postgres.schema_migrations import SERVICE_ROLE
 from retrievers.text.bm25 import DIMENSIONS
 
 LIMIT = 100
@@ -192,6 +192,6 @@ class _Recorder:
     def reads(self) -> "_Recorder":
         return self
 
-    async def search(self, who: Viewer, statement: str, values: Mapping[str, Any]) -> list[Row]:
+    async def fetch_autocommit(self, who: Viewer, statement: str, values: Mapping[str, Any]) -> list[Row]:
         self.values = values
         return []

@@ -10,21 +10,21 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Result
 from evals import metrics
 from evals.corpus import TENANT, Note, store_corpus
 from evals.datasets import CORPUS, Dataset, read_text
-from evals.filters import FilterCorpus, corpus_of
+from evals.filter_equality import FilterCorpus, corpus_of
 from evals.reading_questions import CALCULATED, Days, ReadingQuestion, questions_of
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.filters import And, Filter, Or, matches
+from retrievers.core.filters import And, Filter, Or, matches_filter
 from retrievers.core.types import Scope
 from retrievers.ingest.documents import Document
-from retrievers.ingest.read import read
-from retrievers.postgres.catalogue import filterable
+from retrievers.ingest.readers.file_input import read_paths
+from retrievers.postgres.catalogue import filterable_fields
 
 Json = dict[str, Any]
 _WITHOUT_FILTER = frozenset([CALCULATED, "analytic"])
@@ -122,8 +122,8 @@ async def _stored(service: Service, folder: Path, collection: str, note: Note) -
     places = (folder / f"{collection}.jsonl", folder.parent / collection / CORPUS, folder / CORPUS)
     file = next((place for place in places if place.is_file()), places[-1])
     stored = await store_corpus(service, Dataset(collection, folder, "routed", "all", (file,), ()), note)
-    fields = filterable(Scope(TENANT, (stored,)))
-    return corpus_of((item for item in read((file,)) if isinstance(item, Document)), fields)
+    fields = filterable_fields(Scope(TENANT, (stored,)))
+    return corpus_of((item for item in read_paths((file,)) if isinstance(item, Document)), fields)
 
 
 async def _read(service: Service, asked: ReadingQuestion, corpus: FilterCorpus) -> Json:
@@ -154,24 +154,24 @@ def _outcomes(asked: ReadingQuestion, result: Result, corpus: FilterCorpus) -> I
     found = corpus.read(result.intent.filter)
     sources = _sources(result)
     if asked.spans:
-        yield f"period {_judged_period(asked.spans, found, corpus)}"
+        yield f"period {_span_verdict(asked.spans, found, corpus)}"
     if asked.periods:
-        yield f"period {judged_to_the_day(asked.periods, found, corpus)}"
+        yield f"period {period_verdict(asked.periods, found, corpus)}"
     if asked.filters and asked.klass not in _WITHOUT_FILTER:
-        yield f"filter {judged_filter([_gold(one, corpus) for one in asked.filters], found, corpus)}"
+        yield f"filter {filter_verdict([_gold(one, corpus) for one in asked.filters], found, corpus)}"
     if asked.sources:
         right = any(metrics.route_accuracy(sorted(one), sources) for one in asked.sources)
         yield f"sources {'right' if right else 'wrong'}"
     if asked.answer is not None:
         rows = result.table.rows[:_FIRST_ROWS] if result.table else None
-        yield f"value {'none' if rows is None else 'right' if holds(rows, asked.answer) else 'wrong'}"
+        yield f"value {'none' if rows is None else 'right' if contains_answer(rows, asked.answer) else 'wrong'}"
     if asked.private and "web" in sources:
         yield "left the house"
     if frozenset(["web"]) in asked.sources:
         yield f"world {'right' if 'web' in sources else 'wrong'}"
 
 
-def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: FilterCorpus) -> str:
+def filter_verdict(golds: Sequence[Filter | None], found: Filter | None, corpus: FilterCorpus) -> str:
     """Return the verdict on a filter.
 
     It is "right" if the filter equals a gold filter, "none" if there rightly is none, "invented" if there should be
@@ -191,19 +191,19 @@ def judged_filter(golds: Sequence[Filter | None], found: Filter | None, corpus: 
     return "partial" if any(corpus.allowed(gold) <= corpus.allowed(found) for gold in golds) else "wrong"
 
 
-def _judged_period(spans: Sequence[tuple[date, date]], found: Filter | None, corpus: FilterCorpus) -> str:
+def _span_verdict(spans: Sequence[tuple[date, date]], found: Filter | None, corpus: FilterCorpus) -> str:
     if found is None:
         return "unread"
     key = _date_field(corpus)
     for start, end in spans:
         days = [start + timedelta(days=n) for n in range(-_AROUND_DAYS, (end - start).days + _AROUND_DAYS)]
-        let = [day for day in days if matches(found, {key: day.isoformat()})]
+        let = [day for day in days if matches_filter(found, {key: day.isoformat()})]
         if any(let == [day for day in days if start <= day < last] for last in _ends(end)):
             return "right"
     return "wrong"
 
 
-def judged_to_the_day(readings: Sequence[Days], found: Filter | None, corpus: FilterCorpus) -> str:
+def period_verdict(readings: Sequence[Days], found: Filter | None, corpus: FilterCorpus) -> str:
     """Return "right" if the filter allows exactly the days of a right reading, otherwise "wrong".
 
     Without a filter it is "right" if a right reading has no days, otherwise "unread".
@@ -216,12 +216,12 @@ def judged_to_the_day(readings: Sequence[Days], found: Filter | None, corpus: Fi
         return "wrong"
     first, last = min(bounds) - timedelta(days=_AROUND_DAYS), max(bounds) + timedelta(days=_AROUND_DAYS)
     days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
-    let = [matches(found, {key: day.isoformat()}) for day in days]
-    is_right = any(reading and let == [_holds(reading, day) for day in days] for reading in readings)
+    let = [matches_filter(found, {key: day.isoformat()}) for day in days]
+    is_right = any(reading and let == [_contains_day(reading, day) for day in days] for reading in readings)
     return "right" if is_right else "wrong"
 
 
-def _holds(reading: Days, day: date) -> bool:
+def _contains_day(reading: Days, day: date) -> bool:
     return any((low is None or low <= day) and (high is None or day <= high) for low, high in reading)
 
 
@@ -297,7 +297,7 @@ def _sources(result: Result) -> set[str]:
     return {choice.name for choice in result.intent.sources}
 
 
-def holds(rows: Sequence[Sequence[Any]], answer: Sequence[str]) -> bool:
+def contains_answer(rows: Sequence[Sequence[Any]], answer: Sequence[str]) -> bool:
     """Return whether the rows contain every value of an answer.
 
     Numbers may differ by 1 %; of texts only letters and digits are compared, whatever the case.
@@ -334,7 +334,7 @@ def calibration_error(stated: Iterable[tuple[float, bool]]) -> float | None:
     return round(sum(abs(sum(p for p, _ in one) - sum(right for _, right in one)) for one in bins.values()) / count, 4)
 
 
-def moved(before: Json, now: Json) -> list[str]:
+def changed_outcomes(before: Json, now: Json) -> list[str]:
     """Return a line for every question whose outcomes differ from those of an earlier measurement."""
     texts = []
     for id, now_read in now["readings"].items():
@@ -349,7 +349,7 @@ def _share(part: int, whole: int) -> float | None:
     return round(part / whole, 3) if whole else None
 
 
-def load(path: Path) -> Json:
+def load_measurement(path: Path) -> Json:
     """Load an earlier measurement.
 
     Raises:

@@ -9,17 +9,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from evals import metrics, provenance
-from evals.asking import HITS, AskingOptions, QuestionTarget, ask
 from evals.corpus import TENANT, Note, store_corpus
 from evals.datasets import Dataset, LabelledQuestion
-from evals.judge import FilterJudge, check_documents, stored_corpus
-from evals.partial import PartialRun, check_partial, comparable_settings, dataset_digest, open_partial
-from evals.row import usage_of
-from evals.runs import FORMAT
+from evals.filter_judge import FilterJudge, check_documents, stored_corpus
+from evals.question_runner import HITS, QuestionRunOptions, QuestionTarget, ask_questions
+from evals.row_columns import usage_of
+from evals.run_checkpoint import (
+    RunCheckpoint,
+    check_no_checkpoint,
+    comparable_settings,
+    dataset_digest,
+    open_checkpoint,
+)
+from evals.run_files import FORMAT
 from evals.timing import summary
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Scope
@@ -34,7 +40,7 @@ async def run(
     settings: Settings,
     note: Note,
     *,
-    options: AskingOptions = HITS,
+    options: QuestionRunOptions = HITS,
     limit: int | None = None,
     collection: str | None = None,
     out: Path | None = None,
@@ -54,8 +60,9 @@ async def run(
         out: the run's file, which the caller writes; its rows are kept beside it while the run is under way.
         resume: ask only the questions that a stopped run with this `out` has not answered.
     Returns:
-        The run as JSON values, which `evals.runs.RunFile` reads back: `metrics`, `by_class`, `by_language` in [0, 1] or
-            None, `latency_ms`, one row per question in the dataset's order, and its settings, prompts and versions.
+        The run as JSON values, which `evals.run_files.RunFile` reads back: `metrics`, `by_class`, `by_language` in
+            [0, 1] or None, `latency_ms`, one row per question in the dataset's order, and its settings, prompts and
+            versions.
     Raises:
         BadRequest: the dataset cannot be used with these settings, or the rows are of another run.
         Unavailable: a dependency is down, or no question could be answered.
@@ -64,7 +71,7 @@ async def run(
     if options.judge and not settings.llm:
         raise BadRequest("--judge needs a model: set LLM", where="--judge")
     if out is not None:
-        check_partial(out, resume=resume)
+        check_no_checkpoint(out, resume=resume)
     questions = addressed(dataset.questions[:limit], collection or dataset.name)
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     async with open_service(settings.model_copy(update={"chat_days": 0})) as service:
@@ -77,7 +84,7 @@ async def run(
                 note(f"{len(kept.rows):,} questions of the stopped run are not asked again")
             await warm_up(service, dataset, questions, tenant=target.tenant)
             try:
-                rows = await ask(service, target, dataset, questions, judge, note, options=options, kept=kept)
+                rows = await ask_questions(service, target, dataset, questions, judge, note, options=options, kept=kept)
             except asyncio.CancelledError:
                 if kept is not None:
                     note(f"{len(kept.rows):,} of {len(questions):,} answers are in {kept.path}: go on with --resume")
@@ -85,7 +92,7 @@ async def run(
     return {**head, **_figures(rows), "started_at": started_at}
 
 
-def _head(dataset: Dataset, target: QuestionTarget, options: AskingOptions) -> Json:
+def _head(dataset: Dataset, target: QuestionTarget, options: QuestionRunOptions) -> Json:
     """Return the values of a run that state the questions, the collections and how the questions are asked."""
     return {
         "format": FORMAT,
@@ -110,13 +117,13 @@ async def _origin(service: Service, settings: Settings) -> Json:
 
 
 @contextmanager
-def _kept(out: Path | None, dataset: Dataset, head: Json, *, resume: bool) -> Iterator[PartialRun | None]:
+def _kept(out: Path | None, dataset: Dataset, head: Json, *, resume: bool) -> Iterator[RunCheckpoint | None]:
     """Open the file that keeps the rows of a run; None if the run is not written."""
     if out is None:
         yield None
         return
     equal = {**head, "settings": comparable_settings(head["settings"]), "digest": dataset_digest(dataset)}
-    with open_partial(out, equal, resume=resume) as kept:
+    with open_checkpoint(out, equal, resume=resume) as kept:
         yield kept
 
 

@@ -83,16 +83,16 @@ def run(
     or filters, history, collection, class, lang, now and id; its questions are sent to a stored collection.
     """
     from agent.observe import logs
-    from agent.serve.cli.output import note, write_json
+    from agent.serve.cli.output import print_note, write_json
     from agent.settings import load_settings
-    from evals.asking import AskingOptions
-    from evals.partial import partial_path
     from evals.publishing import Publisher, check_stored, summary_line
+    from evals.question_runner import QuestionRunOptions
     from evals.questions import load_questions
-    from evals.repeating import repeat
-    from evals.replies import write_recording
+    from evals.repeated_run import repeat
+    from evals.reply_recording import write_recording
     from evals.run import run as evaluate
-    from evals.show import show_run
+    from evals.run_checkpoint import checkpoint_path
+    from evals.run_display import show_run
 
     check_writable(out)
     if resume and out is None:
@@ -100,7 +100,7 @@ def run(
     if judge and not answers:
         raise BadRequest("--judge judges answers: give --answers, too", where="--judge")
     every_s = _seconds(every, publish=publish, is_single=resume or as_json)
-    options = AskingOptions(filters.value, answers=answers, judge=judge, at_once=at_once)
+    options = QuestionRunOptions(filters.value, answers=answers, judge=judge, at_once=at_once)
     with ExitStack() as stack:
         recording, own = None, {}
         if replies is not None:
@@ -130,14 +130,14 @@ def run(
             logs.configure(given)
             asyncio.run(repeat(publisher.name, again, every_s))
             return 0
-        once = partial(measure, note, out)
+        once = partial(measure, print_note, out)
         found = asyncio.run(once() if publisher is None else publisher.run(once))
     if publish is not None:
-        note(f"published as {publish}")
+        print_note(f"published as {publish}")
     if out is not None:
         write_figures(out, found)
-        partial_path(out).unlink(missing_ok=True)
-        note(f"written to {out}")
+        checkpoint_path(out).unlink(missing_ok=True)
+        print_note(f"written to {out}")
     write_json(found) if as_json else show_run(found)
     return 0
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.service.service import Service
-from retrievers.core.fields import Values
+from retrievers.core.metadata import MetadataValues
 from retrievers.core.types import Scope, Viewer
 
 _BATCH = 100
@@ -23,7 +23,7 @@ _TITLES = """
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class DrawOptions:
     """Which documents to draw, and how many questions to make of them.
 
     Attributes:
@@ -49,12 +49,12 @@ class DrawnDocument:
     id: str
     title: str
     text: str
-    values: Values
+    values: MetadataValues
     language: str
     is_alone: bool
 
 
-async def draw(service: Service, scope: Scope, seed: int) -> AsyncIterator[DrawnDocument]:
+async def draw_documents(service: Service, scope: Scope, seed: int) -> AsyncIterator[DrawnDocument]:
     """Yield all documents of a scope in an order that depends on the seed and their ids alone.
 
     Raises:

@@ -10,7 +10,7 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     from rich.markup import escape
     from rich.table import Table
 
-    from agent.serve.cli.output import plain
+    from agent.serve.cli.output import terminal_text
 
     console = Console()
     # Keep the full width in a file or a pipe: a cut figure is worse than a long line.
@@ -20,5 +20,5 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(escape(plain(cell)) for cell in row))
+        table.add_row(*(escape(terminal_text(cell)) for cell in row))
     console.print(table)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evals.paired import difference
+from evals.significance import paired_difference
 
 MOST_LOST = 0.01
 """Maximum share of the found relevant documents that a minimum may leave out, as the mean over the tuning questions."""
@@ -67,8 +67,8 @@ def tune_threshold(known: Sequence[JudgedHits], unknown: Sequence[JudgedHits], c
     before = current or 0.0
     fitting = [one for one in _STEPS if _mean([hits.kept(one) for hits in known]) >= 1 - MOST_LOST]
     after = max(fitting, default=before)
-    gained = difference([one.precision(before) for one in unknown], [one.precision(after) for one in unknown])
-    lost = difference([one.kept(0.0) for one in unknown], [one.kept(after) for one in unknown])
+    gained = paired_difference([one.precision(before) for one in unknown], [one.precision(after) for one in unknown])
+    lost = paired_difference([one.kept(0.0) for one in unknown], [one.kept(after) for one in unknown])
     return {
         "before": _described(before, current, known, unknown),
         "after": _described(after, after or None, known, unknown),

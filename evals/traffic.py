@@ -7,7 +7,7 @@ from typing import Any
 
 from evals.datasets import LabelledQuestion
 from evals.review import CandidateQuestion
-from retrievers.text.languages import detect
+from retrievers.text.languages import detect_language
 
 Json = dict[str, Any]
 
@@ -62,7 +62,7 @@ class TrafficQuestion:
         return self.corrected, is_good, self.at
 
 
-def asked(request: Mapping[str, Any]) -> tuple[str, tuple[Mapping[str, str], ...]]:
+def question_and_history(request: Mapping[str, Any]) -> tuple[str, tuple[Mapping[str, str], ...]]:
     """Return the question of a stored request and the turns before it; "" and all turns if the user has none."""
     turns = [{"role": turn["role"], "content": turn["content"]} for turn in request.get("messages") or ()]
     if request.get("query") is not None:
@@ -81,7 +81,7 @@ def read_trace(
         corrected: whether the caller corrected the filter of an earlier result with this request.
     """
     score, comment, opened, right = opinion
-    text, history = asked(request)
+    text, history = question_and_history(request)
     used = record["intent"].get("filter") if right is None else (right or None)
     return TrafficQuestion(
         trace_id=trace_id,
@@ -101,7 +101,7 @@ def read_trace(
     )
 
 
-def merged(id: str, collection: str, seen: Sequence[TrafficQuestion]) -> CandidateQuestion:
+def merge_traces(id: str, collection: str, seen: Sequence[TrafficQuestion]) -> CandidateQuestion:
     """Return one candidate for all traces of a question. The surest trace gives its filter and day.
 
     Its relevant documents are those of all traces that were asked with the same filter or on the same day.
@@ -116,7 +116,7 @@ def merged(id: str, collection: str, seen: Sequence[TrafficQuestion]) -> Candida
     question = LabelledQuestion(
         id=id,
         text=first.text,
-        language=detect(first.text),
+        language=detect_language(first.text),
         history=first.history,
         filter=first.filter,
         relevant=relevant,

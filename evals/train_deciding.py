@@ -21,16 +21,17 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.intent import vocabulary, wording
-from agent.intent.asking import parts_of
-from agent.intent.evidence import evidence
-from agent.intent.flags import flags_with_evidence
-from agent.intent.found import find
-from agent.intent.likelihood import candidates, signs_among
+from agent.intent.conditions.flags import flag_candidates
+from agent.intent.conditions.question_parser import parse_question
+from agent.intent.deciding.candidate_scoring import field_candidates, joint_features
+from agent.intent.deciding.cooccurrence_features import COOCCURRENCE_FEATURES
+from agent.intent.deciding.features import extract_features
+from agent.intent.language import calculation_patterns
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
-from agent.intent.together import SIGNS
-from evals.grounds import Ground, ground_of_catalogue, ground_of_corpus, moment
+from agent.intent.topic.question_parts import split_questions
+from agent.intent.values import vocabulary
 from evals.reading import calibration_error
+from evals.reading_data import ReadingData, catalogue_reading_data, corpus_reading_data, question_time
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "evals" / "data"
@@ -53,18 +54,18 @@ _AMONG: Sequence[Mapping[str, Any]] = (
 )
 _PARTS = 3
 _LEAST, _LEAST_COLLECTIONS = 20, 12
-"""Minimum number of examples, and of collections, in which a sign (a named number of the evidence) must occur."""
+"""Minimum number of examples, and of collections, in which a feature must occur."""
 Numbers = NDArray[np.float64]
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class MentionExample:
-    """One candidate of a question with its evidence, and whether the question states it as a condition.
+    """One candidate of a question with its extract_features, and whether the question states it as a condition.
 
     Attributes:
         group: the collection.
-        held: the evidence: number by sign.
+        held: the features: number by name.
         right: whether every gold filter has the candidate.
         question: identifies the question within the group.
         first: index of the first token of the candidate's words in the question.
@@ -96,30 +97,34 @@ def leaves_of(wanted: Json | None) -> set[tuple[str, str]]:
     return {(wanted["key"], str(one).casefold() if isinstance(one, bool) else str(one)) for one in values}
 
 
-def examples_of(group: str, ground: Ground, questions: Sequence[Json], weight: float) -> Iterator[MentionExample]:
+def examples_of(group: str, ground: ReadingData, questions: Sequence[Json], weight: float) -> Iterator[MentionExample]:
     """Yield the candidates of questions without earlier turns; those that only some gold filters have are left out."""
-    known = vocabulary.build(ground.catalogue)
+    known = vocabulary.build_vocabulary(ground.catalogue)
     for number, question in enumerate(questions):
         golds = [leaves_of(one) for one in question["filters"]]
         every, some = set.intersection(*golds), set.union(*golds)
-        context = ground.context(question["text"], moment(question.get("now")))
+        context = ground.context(question["text"], question_time(question.get("now")))
         for counted in (False, True) if question.get("answer") is not None or question.get("aggregate") else (False,):
-            sentence = find(
-                question["text"], known, ground.nouns, context.calendar, context.now, (), counted=counted,
+            sentence = parse_question(
+                question["text"], known, ground.nouns, context.calendar, context.now, (), counts_documents=counted,
                 frequencies=context.frequencies,
             ).sentence  # fmt: skip
-            named = [(one, evidence(sentence, one)) for each in sentence.mentions for one in candidates(sentence, each)]
-            named += [(one.candidate, held) for one, held in flags_with_evidence(sentence)]
+            named = [
+                (one, extract_features(sentence, one))
+                for each in sentence.mentions
+                for one in field_candidates(sentence, each)
+            ]
+            named += [(one.candidate, held) for one, held in flag_candidates(sentence)]
             for one, held in named:
-                if one.known[0].how == "flag":  # a negated flag is also a condition: that the field is false
+                if one.matches[0].kind == "flag":  # a negated flag is also a condition: that the field is false
                     pairs = {pair for pair in some if pair[0] == one.field}
                     right = all(any(pair in gold for pair in pairs) for gold in golds)
                 else:
-                    pairs = {(one.field, value.value) for value in one.known}
+                    pairs = {(one.field, value.value) for value in one.matches}
                     right = bool(pairs & every)
                 if right or not pairs & some:
                     what = f"{question['text']} {number} {counted}"
-                    is_flag = one.known[0].how == "flag"
+                    is_flag = one.matches[0].kind == "flag"
                     tokens = len(sentence.tokens)
                     yield MentionExample(group, held, right, weight, what, one.mention.first, is_flag, tokens)
 
@@ -131,7 +136,7 @@ def with_and_without(examples: Iterable[MentionExample]) -> Iterator[MentionExam
     documents to compute it, and a person may ask for two values that never occur together.
     """
     for one in examples:
-        without = {name: value for name, value in one.held.items() if name not in SIGNS}
+        without = {name: value for name, value in one.held.items() if name not in COOCCURRENCE_FEATURES}
         if len(without) == len(one.held):
             yield one
         else:
@@ -151,15 +156,15 @@ def _labelled(path: Path, split: str = "") -> list[Json]:
         and one.get("filters") != []
         # With a share ("how many of ..."), some conditions are not a filter; with two questions in one, the conditions
         # of each do not apply to both.
-        and not wording.SHARE.search(one["text"])
-        and len(parts_of(one["text"])) == 1
+        and not calculation_patterns.SHARE.search(one["text"])
+        and len(split_questions(one["text"])) == 1
         and one.get("class") not in ("web", "world", "smalltalk")
         and (not split or one.get("split") == split)
     ]
     return [{**one, "filters": one.get("filters", [one.get("filter")])} for one in kept]
 
 
-def _of_folder(folder: Path) -> Iterator[tuple[str, Ground, list[Json], float]]:
+def _of_folder(folder: Path) -> Iterator[tuple[str, ReadingData, list[Json], float]]:
     """Yield the sets of a folder, one for each collection that its questions name; the default is the folder's own.
 
     The items are those of `sets`.
@@ -169,34 +174,34 @@ def _of_folder(folder: Path) -> Iterator[tuple[str, Ground, list[Json], float]]:
         by_name.setdefault(one.get("collection") or folder.name, []).append(one)
     for name, questions in by_name.items():
         own = folder / "corpus.jsonl"
-        yield name, ground_of_corpus(own if own.is_file() else folder.parent / name / "corpus.jsonl"), questions, 3.0
+        yield name, corpus_reading_data(own if own.is_file() else folder.parent / name / "corpus.jsonl"), questions, 3.0
 
 
-def sets(folders: Sequence[Path]) -> Iterator[tuple[str, Ground, list[Json], float]]:
+def sets(folders: Sequence[Path]) -> Iterator[tuple[str, ReadingData, list[Json], float]]:
     """Yield every development set: (group, data to read its questions against, questions, weight per candidate)."""
     written = (sorted(one.parent for one in kind.glob("*/queries.jsonl")) for kind in (READING, DECIDING))
     for folder in (*chain.from_iterable(written), *folders):
         yield from _of_folder(folder)
     for domain in ("city", "hospital", "food", "venues", "apps", "flats", "freight"):
-        ground = ground_of_catalogue(INVENTED / f"{domain}.catalogue.json")
+        ground = catalogue_reading_data(INVENTED / f"{domain}.catalogue.json")
         for path in (INVENTED / f"{domain}{part}.jsonl" for part in ("", "_more", "_forms")):
             if path.is_file():
                 yield domain, ground, _labelled(path), 1.0
-    yield "sample", ground_of_corpus(SAMPLE / "corpus.jsonl"), _labelled(SAMPLE / "queries.jsonl"), 1.0
+    yield "sample", corpus_reading_data(SAMPLE / "corpus.jsonl"), _labelled(SAMPLE / "queries.jsonl"), 1.0
     if SHARED.is_dir():
-        peps = ground_of_corpus(SHARED / "peps" / "corpus.jsonl")
+        peps = corpus_reading_data(SHARED / "peps" / "corpus.jsonl")
         yield "peps", peps, _labelled(SHARED / "peps" / "queries.jsonl", "dev"), 12.0
         for name in ("peps", "peps_more", "peps_blind", "peps_forms", "peps_spoken"):
             yield "peps", peps, _labelled(INVENTED / f"{name}.jsonl"), 10.0
         named = [one for one in _lines(SHARED / "named-sources" / "questions.jsonl") if one["id"][-1] in "02468ace"]
         questions = [{**one, "filters": [{"type": "in", "key": "source", "value": one["sources"]}]} for one in named]
-        yield "named-sources", ground_of_corpus(SHARED / "named-sources" / "corpus.jsonl"), questions, 4.0
+        yield "named-sources", corpus_reading_data(SHARED / "named-sources" / "corpus.jsonl"), questions, 4.0
     for folder in sorted(one.parent for one in MORE.glob("*/queries.jsonl")):
         yield from _of_folder(folder)
 
 
-def known_signs(examples: Sequence[MentionExample]) -> list[str]:
-    """Return the signs that occur in at least `_LEAST` examples and `_LEAST_COLLECTIONS` collections, sorted."""
+def known_features(examples: Sequence[MentionExample]) -> list[str]:
+    """Return the features that occur in at least `_LEAST` examples and `_LEAST_COLLECTIONS` collections, sorted."""
     counts: Counter[str] = Counter()
     groups: dict[str, set[str]] = {}
     for one in examples:
@@ -207,13 +212,13 @@ def known_signs(examples: Sequence[MentionExample]) -> list[str]:
     return sorted(name for name, count in counts.items() if count >= _LEAST and len(groups[name]) >= _LEAST_COLLECTIONS)
 
 
-def matrix(held: Iterable[Mapping[str, float]], signs: Sequence[str]) -> Numbers:
-    """Return evidence as a matrix with a row per candidate and a column per sign; 0 if a candidate lacks the sign."""
-    return np.array([[one.get(name, 0.0) for name in signs] for one in held])
+def matrix(held: Iterable[Mapping[str, float]], features: Sequence[str]) -> Numbers:
+    """Return features as a matrix with a row per candidate and a column per feature; 0 if a candidate lacks it."""
+    return np.array([[one.get(name, 0.0) for name in features] for one in held])
 
 
 def among(examples: Sequence[MentionExample], logits: Sequence[float]) -> list[dict[str, float]]:
-    """Return for each example the signs of `signs_among`, by which the second trees judge it.
+    """Return for each example the features of `joint_features`, by which the second trees judge it.
 
     Args:
         logits: the first trees' logit of each example.
@@ -227,7 +232,7 @@ def among(examples: Sequence[MentionExample], logits: Sequence[float]) -> list[d
     for place, one in enumerate(examples):
         names = questions[one.group, one.question, one.documents is not False]
         said = {first: [logits[each] for each in places] for first, places in names.items()}
-        found.append(signs_among(said, one.first, names[one.first].index(place), one.tokens))
+        found.append(joint_features(said, one.first, names[one.first].index(place), one.tokens))
     return found
 
 
@@ -257,16 +262,16 @@ def left_out(rows: Numbers, examples: Sequence[MentionExample], kinds: Sequence[
 def learn(
     held: Sequence[Mapping[str, float]],
     examples: Sequence[MentionExample],
-    signs: Sequence[str],
+    features: Sequence[str],
     kinds: Sequence[Mapping[str, Any]],
 ) -> tuple[Json, Numbers]:
-    """Return trees as `trees.trees_of` reads them, and each example's logit by trees trained without its collection."""
-    rows = matrix(held, signs)
+    """Return trees as `parse_trees` reads them, and each example's logit by trees trained without its collection."""
+    rows = matrix(held, features)
     scores = left_out(rows, examples, kinds)
     scale, shift = fitted(scores, np.array([one.right for one in examples], float)).tolist()
     trees = fit(rows, examples, kinds)
     made = {
-        "signs": signs,
+        "signs": features,
         "trees": [stored(tree["tree_structure"]) for kind in trees for tree in kind.dump_model()["tree_info"]],
         "scale": round(scale / len(kinds), 3),
         "shift": round(shift, 3),
@@ -287,7 +292,7 @@ def fitted(inputs: Numbers, wanted: Numbers) -> Numbers:
 
 
 def stored(node: Json) -> Any:
-    """Return a tree in the form that `trees.trees_of` reads."""
+    """Return a tree in the form that `decision_trees.parse_trees` reads."""
     if "leaf_value" in node:
         return round(node["leaf_value"], 4)
     bound = round(node["threshold"], 4)
@@ -314,7 +319,7 @@ def main() -> None:
     """Train and write the weights, and print their accuracy on collections left out."""
     folders = [Path(one) for one in sys.argv[1:]]
     examples = list(with_and_without(one for each in sets(folders) for one in examples_of(*each)))
-    alone, logits = learn([one.held for one in examples], examples, known_signs(examples), _KINDS)
+    alone, logits = learn([one.held for one in examples], examples, known_features(examples), _KINDS)
     names = [one for one in examples if not one.is_flag]
     held = among(names, [logit for logit, one in zip(logits.tolist(), examples, strict=True) if not one.is_flag])
     others, logits = learn(held, names, sorted(held[0]), _AMONG)

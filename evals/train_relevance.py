@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from agent.retrieval import relevance
-from agent.retrieval.relevance import SearchEvidence
-from agent.service.opening import open_service
+from agent.retrieval.relevance import SearchScores
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import load_settings
 from agent.types import Request
@@ -33,7 +33,7 @@ from evals.datasets import EVERY_SPLIT, Dataset, LabelledQuestion, load
 from evals.reading import calibration_error
 from retrievers.core.errors import RetrievalError
 from retrievers.core.types import ChunkId
-from retrievers.embed.pool import Embedders
+from retrievers.embed.embedders import Embedders
 
 ROOT = Path(__file__).parent.parent
 UNANSWERABLE = ROOT / "evals" / "data" / "unanswerable"
@@ -119,18 +119,18 @@ async def _asked(
     )
     pipeline = service.pipeline
     try:
-        result, decision = await pipeline.decide(TENANT, request)
+        result, decision = await pipeline.retrieve_with_record(TENANT, request)
     except RetrievalError as error:
         _note(f"question {question.id}: {error}")
         return None
-    if result.intent.kind == "none" or decision.found is None:
+    if result.intent.kind == "none" or decision.search_results is None:
         return None
-    found = decision.found
+    found = decision.search_results
     decided = 1.0 if result.table is not None or any(hit.relevance == 1.0 for hit in result.hits) else None
     texts = [one for one in found.answers if one.query is not None and one.step.source in ("fulltext", "vector")]
-    evidence = await relevance.gather(
+    evidence = await relevance.collect_search_scores(
         texts, result.intent, decision.scope, pipeline.catalogue, pipeline.sources, Embedders.of(pipeline.embedder),
-        satisfied=relevance.satisfies(found),
+        satisfied=relevance.satisfies_constraints(found),
     )  # fmt: skip
     relevant = question.relevant if answerable else {}
     hits = [
@@ -141,9 +141,9 @@ async def _asked(
     return RelevanceExample(collection, question.id, held_out, answerable, decided, hits)
 
 
-def _strongest(evidence: Sequence[SearchEvidence], id: ChunkId) -> list[tuple[str, Row]]:
+def _strongest(evidence: Sequence[SearchScores], id: ChunkId) -> list[tuple[str, Row]]:
     """Return [(kind, features)] of the search with the strongest evidence for a hit; [] without evidence."""
-    rows = [(one.kind, relevance.features(one, [id])[0].tolist()) for one in evidence if one.kind]
+    rows = [(one.kind, relevance.score_features(one, [id])[0].tolist()) for one in evidence if one.kind]
     return [max(rows, key=lambda one: sum(one[1]))] if rows else []
 
 
@@ -205,7 +205,10 @@ def told(example: RelevanceExample, coefficients: Learned, most: int = HITS) -> 
         most: maximum number of hits.
     """
     known = [hit for hit in example.hits[:most] if hit.kind in coefficients]
-    return [(float(relevance.weighed(np.array([hit.row]), coefficients[hit.kind])[0]), hit.relevant) for hit in known]
+    return [
+        (float(relevance.predict_relevance(np.array([hit.row]), coefficients[hit.kind])[0]), hit.relevant)
+        for hit in known
+    ]
 
 
 def best(example: RelevanceExample, coefficients: Learned) -> float:

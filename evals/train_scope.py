@@ -1,9 +1,10 @@
-"""Print the weights of agent/intent/scope.py: `python -m evals.train_scope FOLDER...`, from the checkout.
+"""Print the weights of agent/intent/collection_choice.py: `python -m evals.train_scope FOLDER...`, from the checkout.
 
-Each FOLDER is a dataset as in `evals.scope`. Its questions are asked among random groups of collections; a multinomial
-logistic regression learns which collection each question belongs to. Every third folder, in the order of the names, is
-left out of the training. Figures are printed for the groups of the training, and for groups of six of the folders left
-out. The weights in use were learned from all folders of `evals/data/reading` and `evals/data/reading-more`.
+Each FOLDER is a dataset as in `evals.collection_choice`. Its questions are asked among random groups of collections; a
+multinomial logistic regression learns which collection each question belongs to. Every third folder, in the order of
+the names, is left out of the training. Figures are printed for the groups of the training, and for groups of six of the
+folders left out. The weights in use were learned from all folders of `evals/data/reading` and
+`evals/data/reading-more`.
 """
 
 import asyncio
@@ -15,13 +16,19 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
-from agent.intent.scope import WEIGHTS, Evidence, Numbers, chosen_of, probabilities_of
-from agent.service.opening import open_service
+from agent.intent.collection_choice import (
+    WEIGHTS,
+    CollectionEvidence,
+    Numbers,
+    chosen_indices,
+    collection_probabilities,
+)
+from agent.service.factory import open_service
 from agent.settings import load_settings
 from agent.types import Request
+from evals.collection_choice import every_nth, questions_of, store
 from evals.corpus import TENANT
 from evals.datasets import CORPUS, QUERIES
-from evals.scope import every_nth, questions_of, store
 from retrievers.core.types import Scope
 
 GROUPS, SIZES, EACH = 60, (2, 4, 6, 8), 12
@@ -30,7 +37,7 @@ _TESTED = 12
 """Number of groups of folders that are left out."""
 _DECAY = 1e-4
 
-Example = tuple[Evidence, int]
+Example = tuple[CollectionEvidence, int]
 """The evidence for each collection of a group, and the index of the right collection."""
 
 
@@ -81,10 +88,10 @@ def fit(examples: Sequence[Example]) -> list[float]:
 
 
 def figures(examples: Sequence[Example], weights: Sequence[float]) -> str:
-    """Return in one line how often the right collection is chosen, with the terms of `evals.scope.measure`."""
+    """Return in one line how often the right collection is chosen, in the terms of `collection_choice.measure`."""
     among = alone = searched = 0
     for evidence, right in examples:
-        chosen = chosen_of(probabilities_of(evidence, weights))
+        chosen = chosen_indices(collection_probabilities(evidence, weights))
         among += right in chosen
         alone += chosen == [right]
         searched += len(chosen)

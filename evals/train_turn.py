@@ -26,22 +26,22 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 
-from agent.intent import vocabulary
-from agent.intent.found import find
-from agent.intent.mentioned import Mentioned, mentioned
-from agent.intent.smalltalk import without_greeting
-from agent.intent.subjects import Told, look_up
-from agent.intent.text import has_chinese, readable
-from agent.intent.turn import WEB_FROM, signs
-from agent.intent.turn_wording import features, meaning
-from evals.grounds import ground_of_corpus, moment
+from agent.intent.conditions.question_parser import parse_question
+from agent.intent.language.text import has_chinese, readable
+from agent.intent.topic.catalogue_overlap import CatalogueOverlap, measure_overlap
+from agent.intent.topic.small_talk import strip_greeting
+from agent.intent.topic.term_coverage import TermCoverage, measure_term_coverage
+from agent.intent.turn.outside_sources import WEB_FROM, world_features
+from agent.intent.turn.wording_classifier import wording_features, wording_vector
+from agent.intent.values import vocabulary
+from evals.reading_data import corpus_reading_data, question_time
 from evals.train_deciding import READING
 from retrievers.core.types import Collection, Scope
 from retrievers.embed.factory import open_embedder
 from retrievers.ingest.documents import Document
-from retrievers.ingest.read import read
+from retrievers.ingest.readers.file_input import read_paths
 from retrievers.text.analysis import analyse
-from retrievers.text.languages import detect
+from retrievers.text.languages import detect_language
 
 ROOT = Path(__file__).parent.parent
 LINES = ROOT / "evals" / "data" / "turn"
@@ -90,8 +90,8 @@ class TurnQuestion(NamedTuple):
 
     example: TurnExample
     collection: str
-    told: Told
-    catalogue: Mentioned
+    coverage: TermCoverage
+    catalogue: CatalogueOverlap
 
 
 class Learned(NamedTuple):
@@ -108,13 +108,13 @@ def examples() -> list[TurnExample]:
     found = {}
     for (folder, weight), kind, language in product(OWN.items(), ("world", "private"), ("en", "zh")):
         for line in (folder / f"{kind}.{language}.txt").read_text(encoding="utf-8").splitlines():
-            found[line] = TurnExample(without_greeting(line), kind == "world", True, weight=weight)
+            found[line] = TurnExample(strip_greeting(line), kind == "world", True, weight=weight)
     for name in FILES:
         for line in (MORE / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
             one = json.loads(line)
             label = one.get("label") or one["class"]
             if label != "none" and not one.get("history"):
-                found.setdefault(one["text"], TurnExample(without_greeting(one["text"]), label == "web", False))
+                found.setdefault(one["text"], TurnExample(strip_greeting(one["text"]), label == "web", False))
     return list(found.values())
 
 
@@ -135,18 +135,18 @@ def questions(folder: Path) -> Iterator[TurnExample]:
         one = json.loads(line)
         if one["class"] != "smalltalk" and not one.get("history"):
             name = one.get("collection") or folder.name
-            yield TurnExample(without_greeting(readable(one["text"])), one["class"] == "world", False, name)
+            yield TurnExample(strip_greeting(readable(one["text"])), one["class"] == "world", False, name)
 
 
 async def vectors(given: Sequence[TurnExample]) -> Numbers:
-    """Return the questions' vectors, shape (questions, 389); see `agent.intent.turn_wording.meaning`."""
+    """Return the questions' vectors, shape (questions, 389); see `wording_classifier.wording_vector`."""
     embedder = open_embedder("minilm")
-    return np.array([await meaning(one.text, embedder) for one in given], dtype=np.float64)
+    return np.array([await wording_vector(one.text, embedder) for one in given], dtype=np.float64)
 
 
 def fit(given: Sequence[TurnExample], meant: Numbers) -> Learned:
     """Learn the weights that separate the two classes."""
-    held = [features(one.text) for one in given]
+    held = [wording_features(one.text) for one in given]
     counts = Counter(name for each in held for name in each)
     names = {name: place for place, name in enumerate(sorted(n for n, count in counts.items() if count >= _LEAST))}
     inputs = sparse.hstack([_matrix(held, names) * _WORDS, sparse.csr_matrix(meant * _VECTOR)]).tocsr()
@@ -172,7 +172,7 @@ def _regression(inputs: Any, wanted: Numbers, share: Numbers, decay: float) -> N
 
 def scores(given: Sequence[TurnExample], meant: Numbers, learned: Learned) -> Numbers:
     """Return the logit of each question."""
-    words = _matrix([features(one.text) for one in given], learned.names) @ learned.words
+    words = _matrix([wording_features(one.text) for one in given], learned.names) @ learned.words
     return np.asarray(words + meant @ learned.vector + learned.bias)
 
 
@@ -216,10 +216,10 @@ class _Counts:
     def __init__(self, path: Path) -> None:
         self._counts: Counter[str] = Counter()
         languages: Counter[str] = Counter()
-        for one in read([path]):
+        for one in read_paths([path]):
             if isinstance(one, Document):
                 text = f"{one.title}\n{one.text}"
-                language = detect(text, None)
+                language = detect_language(text, None)
                 languages[language] += 1
                 self._counts.update({term.text for term in analyse(text, language)})
         self.scope = Scope("", (Collection(1, "", path.parent.name, chunks=languages.total(), languages=languages),))
@@ -230,25 +230,29 @@ class _Counts:
 
 async def asked(folder: Path, given: Sequence[TurnExample]) -> list[TurnQuestion]:
     """Return the questions with a collection's evidence, without those whose stated constraints already decide."""
-    ground, counts = ground_of_corpus(folder / "corpus.jsonl"), _Counts(folder / "corpus.jsonl")
-    known = vocabulary.build(ground.catalogue)
+    ground, counts = corpus_reading_data(folder / "corpus.jsonl"), _Counts(folder / "corpus.jsonl")
+    known = vocabulary.build_vocabulary(ground.catalogue)
     kept = []
     for one in given:
-        context = ground.context(one.text, moment(None))
-        found = find(one.text, known, ground.nouns, context.calendar, context.now, frequencies=context.frequencies)
-        catalogue = mentioned(found)
+        context = ground.context(one.text, question_time(None))
+        found = parse_question(
+            one.text, known, ground.nouns, context.calendar, context.now, frequencies=context.frequencies
+        )
+        catalogue = measure_overlap(found)
         if catalogue is not None:
-            kept.append(TurnQuestion(one, folder.name, await look_up(one.text, counts.scope, counts), catalogue))
+            kept.append(
+                TurnQuestion(one, folder.name, await measure_term_coverage(one.text, counts.scope, counts), catalogue)
+            )
     return kept
 
 
 def weigh(given: Sequence[TurnQuestion], wording: Mapping[str, float], counts: Mapping[str, int]) -> Numbers:
-    """Learn the weights of `agent.intent.turn.signs`, the bias last, and print their accuracy.
+    """Learn the weights of `agent.intent.turn.outside_sources.world_features`, the bias last, and print their accuracy.
 
     Args:
         counts: number of each collection's questions that are not for the web, for the printed error counts.
     """
-    inputs = np.array([signs(wording[one.example.text], one.told, one.catalogue) for one in given])
+    inputs = np.array([world_features(wording[one.example.text], one.coverage, one.catalogue) for one in given])
     wanted = np.array([float(one.example.world) for one in given])
     share = np.array([1.0 if one.example.own else _OF_COLLECTION for one in given])
     names = np.array([one.collection for one in given])

@@ -10,24 +10,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.answering.decision import Decision
+from agent.answering.decision_record import DecisionRecord
 from agent.errors import BadSetting
 from agent.pipeline import Pipeline
-from agent.retrieval.fusion import Fused
+from agent.retrieval.fusion import FusedHit
 from agent.retrieval.rerank import ltr
-from agent.retrieval.rerank.features import NAMES, features
-from agent.retrieval.rerank.pool import RERANK_POOL
-from agent.retrieval.search import SearchResults
-from agent.service.opening import open_service
+from agent.retrieval.rerank.ltr_features import NAMES, compute_ltr_features
+from agent.retrieval.rerank.stage import RERANK_POOL
+from agent.retrieval.search_stage import SearchResults
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Request
-from evals import learn, metrics
-from evals.asking import request_for
+from evals import metrics, ranker_fitting
 from evals.corpus import TENANT, Note, store_corpus
 from evals.datasets import Dataset, LabelledQuestion, load, splits
-from evals.learn import METRIC, RankingExample
-from evals.paired import Difference, difference
+from evals.question_runner import request_for
+from evals.ranker_fitting import METRIC, RankingExample
+from evals.significance import PairedDifference, paired_difference
 from evals.threshold import JudgedHits, tune_threshold
 from retrievers.core.errors import BadRequest, RetrievalError
 
@@ -44,7 +44,7 @@ _TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class QuestionSplits:
     """The questions to tune on and those to verify with, and the origin of each part."""
 
     dataset: Dataset
@@ -57,12 +57,12 @@ class Parts:
 @dataclass(frozen=True, slots=True)
 class _Searched:
     question: LabelledQuestion
-    decision: Decision
+    decision: DecisionRecord
     found: SearchResults
     hits: JudgedHits
 
 
-def parts(folder: Path, *, limit: int = MOST_QUESTIONS) -> Parts:
+def split_questions(folder: Path, *, limit: int = MOST_QUESTIONS) -> QuestionSplits:
     """Return the labelled questions of a folder in two parts: `train` or `dev`, and `test`.
 
     If either part is missing, the questions are split into two random halves, always the same way. Questions without a
@@ -92,14 +92,14 @@ def parts(folder: Path, *, limit: int = MOST_QUESTIONS) -> Parts:
         )
     drawn = random.Random(_SEED)
     tune, verify = (drawn.sample(part, min(limit, len(part))) for part in (tune, verify))
-    return Parts(dataset, tune, verify, *names)
+    return QuestionSplits(dataset, tune, verify, *names)
 
 
 def _labelled(dataset: Dataset) -> list[LabelledQuestion]:
     return [question for question in dataset.questions if question.relevant]
 
 
-async def tune(given: Parts, settings: Settings, note: Note, *, out: Path) -> dict[str, Any]:
+async def tune(given: QuestionSplits, settings: Settings, note: Note, *, out: Path) -> dict[str, Any]:
     """Find fusion settings, a ranker and a minimum relevance on one part of the questions; verify them on the other.
 
     A change is recommended only if the 95 % confidence interval of its gain on unseen questions lies above zero. The
@@ -173,14 +173,14 @@ async def _search(
     for number, question in enumerate(questions, 1):
         request = Request.model_validate(request_for(question, dataset.name))
         try:
-            result, decision = await service.pipeline.decide(TENANT, request)
+            result, decision = await service.pipeline.retrieve_with_record(TENANT, request)
         except RetrievalError as error:
             errors.append(error)
             note(f"question {question.id}: {error}")
             continue
-        assert decision.found is not None
+        assert decision.search_results is not None
         hits = JudgedHits.of([(hit.document_id, hit.relevance) for hit in result.hits], list(question.relevant))
-        searched.append(_Searched(question, decision, decision.found, hits))
+        searched.append(_Searched(question, decision, decision.search_results, hits))
         if time.monotonic() - last >= _LINE_EVERY_S:
             last = time.monotonic()
             note(f"{number:,} of {len(questions):,} questions asked")
@@ -211,7 +211,7 @@ def _tune_fusion(
     best = _best(scored)
     note(f"{len(scored)} fusion settings compared on {len(known)} questions")
     old, new = tried(before, unknown), tried(best, unknown)
-    gained = difference(old, new)
+    gained = paired_difference(old, new)
     return {
         "before": {"settings": before, "tuned_on": scored[0][0], "verified_on": _mean(old)},
         "after": {"settings": best, "tuned_on": mean(best), "verified_on": _mean(new)},
@@ -240,10 +240,10 @@ def _judge(pipeline: Pipeline, settings: Settings, searched: Sequence[_Searched]
     return [found[one.question.id][METRIC] for one in searched]
 
 
-def _ranking(pipeline: Pipeline, settings: Settings, found: SearchResults) -> list[Fused]:
+def _ranking(pipeline: Pipeline, settings: Settings, found: SearchResults) -> list[FusedHit]:
     """Return the ranking that these settings make of the results of a search."""
-    cut = tuple(replace(answer, hits=answer.hits[: settings.depth]) for answer in found.used)
-    return replace(pipeline, settings=settings).merger.fuse(replace(found, used=cut))[0]
+    cut = tuple(replace(answer, hits=answer.hits[: settings.depth]) for answer in found.used_answers)
+    return replace(pipeline, settings=settings).fusion_stage.fuse(replace(found, used_answers=cut))[0]
 
 
 async def _train_ranker(
@@ -266,21 +266,21 @@ async def _train_ranker(
         return {"helps": False, "file": None, "reason": str(error)}
     note("loading the passages of the pools")
     learned, held_out = [await _examples(service, settings, part, note) for part in (known, unknown)]
-    usable = len(learn.usable(learned))
-    if usable < learn.LEAST_QUESTIONS:
-        reason = f"{usable} questions are usable for training; at least {learn.LEAST_QUESTIONS} are needed"
+    usable = len(ranker_fitting.usable_examples(learned))
+    if usable < ranker_fitting.LEAST_QUESTIONS:
+        reason = f"{usable} questions are usable for training; at least {ranker_fitting.LEAST_QUESTIONS} are needed"
         return {"helps": False, "file": None, "reason": reason}
     note(f"training on {usable} questions")
-    model, gains = learn.train(learned)
-    old, new = learn.judge(held_out), learn.judge(held_out, model.booster)
-    gained, apart = difference(old, new), gains[model.trained_on["trees"]]
+    model, gains = ranker_fitting.train_ranker(learned)
+    old, new = ranker_fitting.score_ranker(held_out), ranker_fitting.score_ranker(held_out, model.booster)
+    gained, apart = paired_difference(old, new), gains[model.trained_on["trees"]]
     # Every question counts once, judged by a ranker that has not seen it.
-    pooled = difference([0.0] * len(apart) + old, apart + new)
+    pooled = paired_difference([0.0] * len(apart) + old, apart + new)
     helps = _above_zero(pooled) and min(gained["mean"], _mean(apart)) > 0
     if helps:
         _save(model, out)
         note(f"the ranker is in {out}")
-    fused = _mean(learn.judge(learned))
+    fused = _mean(ranker_fitting.score_ranker(learned))
     weight = dict(zip(NAMES, model.booster.feature_importance("gain"), strict=True))
     total = sum(weight.values()) or 1.0
     return {
@@ -297,9 +297,9 @@ async def _train_ranker(
     }
 
 
-def _save(model: ltr.TrainedRanker, path: Path) -> None:
+def _save(model: ltr.LtrModel, path: Path) -> None:
     try:
-        ltr.save(model, path)
+        ltr.save_model(model, path)
     except OSError as error:
         raise BadRequest(f"{path}: the file cannot be written: {error.strerror}", where="--out") from error
 
@@ -320,7 +320,7 @@ async def _examples(
         examples.append(
             RankingExample(
                 id=one.question.id,
-                rows=features(intent.question, intent.language, pool),
+                rows=compute_ltr_features(intent.question, intent.language, pool),
                 pool=[hit.id.document_id for hit in pool],
                 rest=[hit.id.document_id for hit in ranking[RERANK_POOL:]],
                 relevant=one.question.relevant,
@@ -336,5 +336,5 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _above_zero(gained: Difference) -> bool:
+def _above_zero(gained: PairedDifference) -> bool:
     return gained["low"] > 0

@@ -16,7 +16,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from urllib.parse import unquote
 
-from prompts.template import BadTemplate, PromptTemplate, parse
+from prompts.template import BadTemplate, PromptTemplate, parse_template
 
 ANSWER = "answer"
 """The stage whose templates a request may choose by name."""
@@ -32,7 +32,7 @@ Layer = Mapping[str, PromptTemplate]
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class TemplateLibrary:
     """Templates in layers; the first layer that has a template for a stage is used.
 
     Args:
@@ -43,10 +43,12 @@ class Library:
     layers: tuple[Layer, ...]
     tenants: Mapping[str, Layer] = field(default_factory=dict)
 
-    def of(self, tenant: str) -> "Library":
+    def for_tenant(self, tenant: str) -> "TemplateLibrary":
         """Return the library of a tenant: its own layer over all others."""
         own = self.tenants.get(tenant)
-        return Library((own, *self.layers)) if own else self if not self.tenants else Library(self.layers)
+        return (
+            TemplateLibrary((own, *self.layers)) if own else self if not self.tenants else TemplateLibrary(self.layers)
+        )
 
     def load(self, name: str) -> PromptTemplate:
         """Return the template "STAGE/VERSION", or for "STAGE" its newest version in the first layer that has one.
@@ -59,11 +61,11 @@ class Library:
                 return layer[name]
             versions = [one for one in layer if one.rpartition("/")[0] == name and _is_version(one)]
             if versions:
-                return layer[max(versions, key=_number)]
+                return layer[max(versions, key=_version_number)]
         known = self.names()
         raise BadTemplate(f'there is no prompt template "{name[:40]}"; there are: {", ".join(known)}', known)
 
-    def answer(self, name: str | None) -> PromptTemplate:
+    def answer_template(self, name: str | None) -> PromptTemplate:
         """Return the template for an answer.
 
         Args:
@@ -83,20 +85,20 @@ class Library:
 
 
 @cache
-def packaged() -> Library:
+def packaged_templates() -> TemplateLibrary:
     """Return the templates of the package alone."""
     stages = [stage for stage in files("prompts").iterdir() if stage.is_dir() and not stage.name.startswith("_")]
     found = [(f"{stage.name}/{file.name[:-3]}", file) for stage in stages for file in stage.iterdir()]
-    return Library(({name: parse(name, _text(file)) for name, file in found if _is_version(name)},))
+    return TemplateLibrary(({name: parse_template(name, _text(file)) for name, file in found if _is_version(name)},))
 
 
-def open_library(folder: Path | None) -> Library:
+def open_library(folder: Path | None) -> TemplateLibrary:
     """Return the templates of a folder over those of the package; only the package's if `folder` is None.
 
     Raises:
         BadTemplate: the folder or a file in it cannot be used; the message says which, why, and what is valid.
     """
-    library = packaged()
+    library = packaged_templates()
     if folder is None:
         return library
     stages = {name.rpartition("/")[0] for name in library.names()}
@@ -111,7 +113,7 @@ def open_library(folder: Path | None) -> Library:
         if tenant in tenants:
             raise BadTemplate(f'{one}: another folder also belongs to the tenant "{tenant}"; keep one of them')
         tenants[tenant] = dict(_templates(one, standards))
-    return Library((own, *library.layers), {tenant: layer for tenant, layer in tenants.items() if layer})
+    return TemplateLibrary((own, *library.layers), {tenant: layer for tenant, layer in tenants.items() if layer})
 
 
 def _templates(
@@ -131,7 +133,7 @@ def _templates(
             name = f"{stage.name}/{file.stem}"
             _check_name(file, stage.name)
             standard = standards[stage.name]
-            prompt = parse(name, _text(file), where=str(file), valid=standard.inputs)
+            prompt = parse_template(name, _text(file), where=str(file), valid=standard.inputs)
             yield name, _checked(prompt, standard, file)
 
 
@@ -154,7 +156,7 @@ def _checked(prompt: PromptTemplate, standard: PromptTemplate, file: Path) -> Pr
         given = f'output = "{prompt.output[:80]}"' if prompt.output else "no output"
         wanted = f'output = "{standard.output}"' if standard.output else "no output"
         raise BadTemplate(f"{file}: it declares {given}; this stage needs {wanted}")
-    return prompt.offered(standard.inputs)
+    return prompt.for_inputs(standard.inputs)
 
 
 def _listed(folder: Path, *, hidden: bool = False) -> list[Path]:
@@ -184,5 +186,5 @@ def _is_version(name: str) -> bool:
     return bool(re.fullmatch("[a-z_]+", stage) and _VERSION.fullmatch(version))
 
 
-def _number(name: str) -> int:
+def _version_number(name: str) -> int:
     return int(name.rpartition("/v")[2])

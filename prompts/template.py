@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from string import Template
 from typing import Any
 
-from retrievers.text.visible import prompt_text
+from retrievers.text.prompt_sanitising import sanitise_prompt_text
 
 _USER = "\n+++ user +++\n"
 
@@ -62,7 +62,7 @@ class PromptTemplate:
         turns = [{"role": "system", "content": text} for text in system]
         return [*turns, {"role": "user", "content": user}]
 
-    def offered(self, inputs: Collection[str]) -> "PromptTemplate":
+    def for_inputs(self, inputs: Collection[str]) -> "PromptTemplate":
         """Return a copy for a place that gives these inputs, of which the template uses some."""
         return replace(self, unused=tuple(sorted(set(inputs) - set(self.inputs))))
 
@@ -70,21 +70,21 @@ class PromptTemplate:
         if set(values) != {*self.inputs, *self.unused}:
             raise BadTemplate(f"{self.name} takes {sorted(self.inputs)}, not {sorted(values)}")
         # Split before filling in the values, because a value may contain the line itself.
-        shown = {name: prompt_text(values[name]) for name in self.inputs}
+        shown = {name: sanitise_prompt_text(values[name]) for name in self.inputs}
         return [Template(part.strip()).substitute(shown) for part in self.text.split(_USER, 1)]
 
 
 def fence(*texts: str) -> str:
     """Return a line that occurs in none of the texts, to mark where quoted texts begin and end; deterministic."""
     # Clean the texts as the prompt does, so that hidden characters cannot disguise the mark.
-    everything = prompt_text("\n".join(texts))
+    everything = sanitise_prompt_text("\n".join(texts))
     mark = hashlib.sha256(everything.encode(errors="replace")).hexdigest()[:12]
     while mark in everything:
         mark = hashlib.sha256(mark.encode()).hexdigest()[:12]
     return f"-----{mark}-----"
 
 
-def parse(name: str, text: str, *, where: str | None = None, valid: Collection[str] = ()) -> PromptTemplate:
+def parse_template(name: str, text: str, *, where: str | None = None, valid: Collection[str] = ()) -> PromptTemplate:
     """Parse a template: TOML between `+++` lines, then the prompt.
 
     Args:

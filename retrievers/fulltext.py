@@ -11,15 +11,15 @@ from itertools import pairwise
 
 from pgvector import SparseVector
 
-from retrievers.core.filters import to_jsonpath
+from retrievers.core.filters import filter_to_jsonpath
 from retrievers.core.types import Card, Hit, Query
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
-from retrievers.postgres.hits import hits_of
+from retrievers.postgres.hits import hits_from_rows
 from retrievers.registry import Resources
 from retrievers.text import bm25
-from retrievers.text.ids import first_passages, may_be_ids
-from retrievers.text.questions import Phrase, question_terms, quoted_phrases, weigh
+from retrievers.text.document_ids import candidate_chunk_ids, find_id_candidates
+from retrievers.text.question_terms import Phrase, question_term_weights, quoted_phrases, weigh_by_rarity
 
 CARD = Card(name="fulltext", good_for="exact words: names, codes, identifiers, error messages, quoted phrases")
 
@@ -59,8 +59,8 @@ class FullText:
 
         Scores are above 0 and have no upper limit. See `Retriever.search`.
         """
-        words, alone = may_be_ids(query.text)
-        ids = first_passages(words, query.scope.collections)
+        words, alone = find_id_candidates(query.text)
+        ids = candidate_chunk_ids(words, query.scope.collections)
         found = await self.catalogue.load(query.scope, ids, query.filter) if ids else {}
         named = [found[id] for id in ids if id in found]
         hits = await self._by_words(query)
@@ -71,15 +71,15 @@ class FullText:
         return [*(Hit(chunk.id, score, CARD.name, chunk) for chunk in named), *others][: query.limit]
 
     async def _by_words(self, query: Query) -> list[Hit]:
-        shares = question_terms(query.text, query.language, query.gloss)
+        shares = question_term_weights(query.text, query.language, query.translation)
         counts = await self.catalogue.term_counts(query.scope, shares)
         total = {term: sum(known.get(term, 0) for known in counts.values()) for term in shares}
-        weighted = weigh(shares, total, sum(collection.chunks for collection in query.scope.collections))
+        weighted = weigh_by_rarity(shares, total, sum(collection.chunks for collection in query.scope.collections))
         if not weighted:
             return []
         question: dict[int, float] = {}
         for term, weight in weighted.items():
-            dimension = bm25.hashed(term)
+            dimension = bm25.term_dimension(term)
             question[dimension] = max(question.get(dimension, 0.0), weight)
         phrases = _phrases(query, counts)
         hits: list[Hit] = []
@@ -95,7 +95,7 @@ class FullText:
     async def _matching(
         self, query: Query, candidates: str, wider: str | None, question: dict[int, float]
     ) -> list[Hit]:
-        rows = await self.database.reads.search(
+        rows = await self.database.reads.fetch_autocommit(
             query.scope.viewer,
             _SEARCH,
             {
@@ -103,11 +103,11 @@ class FullText:
                 "candidates": candidates,
                 "wider": wider,
                 "question": SparseVector(question, bm25.DIMENSIONS),
-                "wanted": to_jsonpath(query.filter) if query.filter else None,
+                "wanted": filter_to_jsonpath(query.filter) if query.filter else None,
                 "amount": query.limit,
             },
         )
-        return hits_of(rows, query, CARD.name)
+        return hits_from_rows(rows, query, CARD.name)
 
 
 def _rarest(weighted: Mapping[str, float], total: Mapping[str, int], fewest: int) -> list[str]:

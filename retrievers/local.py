@@ -17,20 +17,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from retrievers.core.errors import BadRequest, RetrievalError, Unavailable, listing
-from retrievers.core.fields import Field
+from retrievers.core.errors import BadRequest, RetrievalError, Unavailable, join_names
 from retrievers.core.filters import Filter
+from retrievers.core.metadata import Field
 from retrievers.core.types import PLATFORM, Card, Chunk, ChunkId, Collection, Hit, Query, Scope
 from retrievers.embed import Embedder, Vectors
-from retrievers.ingest.clean import printable
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.read import read, read_record
-from retrievers.ingest.schema import NAME as SCHEMA_NAME
-from retrievers.ingest.schema import read_schema_file, schema_of
-from retrievers.memory.corpus import MOST_PASSAGES, Corpus, TooManyPassages, gather
-from retrievers.memory.ranking import rank
+from retrievers.ingest.readers.file_input import read_paths, read_record
+from retrievers.ingest.readers.schema_file import NAME as SCHEMA_NAME
+from retrievers.ingest.readers.schema_file import read_schema_file, schema_of
+from retrievers.ingest.readers.text_cleaning import printable
+from retrievers.memory.corpus import MOST_PASSAGES, Corpus, TooManyPassages, build_corpus
+from retrievers.memory.hybrid_search import search_corpus
 from retrievers.registry import Resources
-from retrievers.sandbox import Stopped
+from retrievers.sandbox import CancelCheck
 
 CARD = Card(name="local", good_for="documents of a folder on the service's machine, as they are now")
 
@@ -56,7 +56,8 @@ class Local:
         local = Local.of([{"id": "refunds", "text": "Refunds take five days."}], embedder)
         scope = await local.scope()
         hits = await local.search(Query("how long do refunds take", "en", scope))
-        late = parse({"type": "gte", "key": "year", "value": 2024}, scope.beside[0].fields)  # for Query.filter
+        fields = scope.external_collections[0].fields
+        late = parse_filter({"type": "gte", "key": "year", "value": 2024}, fields)  # for Query.filter
 
     Documents are read at the first request. Search by words works as soon as the texts are read, search by vectors as
     soon as they are embedded, which takes seconds per hundred passages; `ready` waits for both.
@@ -65,7 +66,7 @@ class Local:
     def __init__(
         self,
         embedder: Embedder,
-        items: Callable[[Stopped], Iterable[Document | RejectedItem]],
+        items: Callable[[CancelCheck], Iterable[Document | RejectedItem]],
         *,
         fields: Callable[[], Mapping[str, Field]] = dict,
         look: Callable[[], Hashable] = lambda: None,
@@ -92,7 +93,7 @@ class Local:
         *,
         fields: Mapping[str, Field] | None = None,
     ) -> Self:
-        """Create a retriever over documents, or over mappings in the format of `retrievers.ingest.read_record`.
+        """Create a retriever over documents, or over mappings in the format of `ingest.readers.record.read_record`.
 
         Args:
             fields: declared fields by name; the types of other fields are inferred from the documents.
@@ -126,7 +127,7 @@ class Local:
             raise BadRequest(what, where=setting.lower())
         return cls(
             embedder,
-            lambda stopped: read([path], stopped=stopped),
+            lambda stopped: read_paths([path], is_cancelled=stopped),
             fields=partial(_declared, path),
             look=partial(_files, path),
             named=f'the folder "{printable(path.name)}"',
@@ -144,25 +145,25 @@ class Local:
         return tuple(self._corpus.failed) if self._corpus else ()
 
     async def collection(self, *, fresh: bool = False) -> Collection:
-        """See `Holder.collection`. The collection has no documents until they have been read once."""
+        """See `DocumentHolder.collection`. The collection has no documents until they have been read once."""
         self._refresh()
         if fresh:
             await _wait_for(self._refreshing, PATIENCE_S)
         return self._corpus.collection if self._corpus else Collection(0, PLATFORM, self._card.name)
 
     def load(self, ids: Iterable[ChunkId], wanted_by: Filter | None = None) -> Mapping[ChunkId, Chunk]:
-        """See `Holder.load`."""
+        """See `DocumentHolder.load`."""
         corpus, now = self._corpus, datetime.now(UTC)
         found = (corpus.find(id, wanted_by, now) for id in ids) if corpus is not None else ()
         return {chunk.id: chunk for chunk in found if chunk is not None}
 
     def term_counts(self, terms: Iterable[str]) -> Mapping[str, int]:
-        """See `Counting.term_counts`."""
-        return self._corpus.postings.passages_with(terms) if self._corpus else {}
+        """See `TermCounter.term_counts`."""
+        return self._corpus.postings.passage_counts(terms) if self._corpus else {}
 
     def documents(self, wanted: Filter | None = None) -> list[ChunkId]:
-        """See `Holder.documents`."""
-        return self._corpus.firsts(wanted, datetime.now(UTC)) if self._corpus is not None else []
+        """See `DocumentHolder.documents`."""
+        return self._corpus.first_passage_ids(wanted, datetime.now(UTC)) if self._corpus is not None else []
 
     async def scope(self, tenant: str = PLATFORM) -> Scope:
         """Return a scope with only these documents, for use without the service. Waits until the documents are read."""
@@ -202,16 +203,16 @@ class Local:
         if question is not None and vectors is not None and len(vectors) and question.shape != vectors.shape[1:]:
             raise Unavailable(self._card.name, f"the embedder {self._embedder.name} changed its vectors' length")
         known = self._embedder.languages
-        foreign = known is not None and ("en" if query.gloss else query.language) not in known
+        foreign = known is not None and ("en" if query.translation else query.language) not in known
         lexical = _FOREIGN_LEXICAL if foreign else _LEXICAL
         return await asyncio.to_thread(
-            rank, corpus, query, vectors, question, lexical_weight=lexical, source=self._card.name
+            search_corpus, corpus, query, vectors, question, lexical_weight=lexical, source=self._card.name
         )
 
     async def _vector_of(self, query: Query) -> Vectors | None:
         """Return the vector of the question. None if the embedder is down: the search then uses words only."""
         try:
-            return await self._embedder.embed_query(query.gloss or query.text)
+            return await self._embedder.embed_query(query.translation or query.text)
         except Unavailable as error:
             _log.warning("%s", error)
             return None
@@ -264,7 +265,7 @@ class Local:
             self._fail(f"{self._named} cannot be read: {reason or type(error).__name__}", object())
 
     def _gather(self) -> Corpus:
-        return gather(
+        return build_corpus(
             self._items(self._stop.is_set), self._card.name, declared=self._fields(), stopped=self._stop.is_set
         )
 
@@ -292,7 +293,7 @@ class Local:
             self._embedding = asyncio.create_task(self._embed_missing(self._corpus))
 
     async def _embed_missing(self, corpus: Corpus) -> None:
-        texts = dict(zip(corpus.digests, corpus.embedded, strict=True))
+        texts = dict(zip(corpus.digests, corpus.texts_to_embed, strict=True))
         missing = [digest for digest in texts if digest not in self._known]
         try:
             for start in range(0, len(missing), _BATCH_PASSAGES):
@@ -324,8 +325,8 @@ async def _wait_for(task: asyncio.Task[None] | None, timeout_s: float | None) ->
 
 
 def _check_scope(scope: Scope, name: str) -> None:
-    if not any(one.name == name for one in scope.beside):
-        asked = listing(one.name for one in scope.collections)
+    if not any(one.name == name for one in scope.external_collections):
+        asked = join_names(one.name for one in scope.collections)
         raise BadRequest(f"the local documents do not belong to the requested collection: {asked}", where="collection")
     if any((one.tenant, one.name) == (PLATFORM, name) for one in scope.collections):
         raise BadRequest(

@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 import retrievers
-from retrievers.core.errors import BadRequest, listing
+from retrievers.core.errors import BadRequest, join_names
 from retrievers.core.types import Retriever
 
 _OTHER_MODULES = frozenset({"registry", "testing"})
@@ -46,6 +46,8 @@ def build(name: str, resources: Resources) -> Retriever | None:
         BadRequest: there is no such retriever, or its settings are invalid. The message names the setting.
     """
     if name not in names():
-        raise BadRequest(f'there is no source "{name}"; there are: {listing(names())}', where="sources", valid=names())
+        raise BadRequest(
+            f'there is no source "{name}"; there are: {join_names(names())}', where="sources", valid=names()
+        )
     retriever: Retriever | None = import_module(f"retrievers.{name}").build(resources)
     return retriever

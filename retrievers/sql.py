@@ -11,12 +11,12 @@ from typing import Any
 
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, ResultTable, Scope
-from retrievers.postgres import sql_run
+from retrievers.postgres import sql_execution
 from retrievers.postgres.aggregate_sql import compile_aggregate
 from retrievers.postgres.database import Database
-from retrievers.postgres.guard import judge
-from retrievers.postgres.guard_scan import MAX_BYTES
-from retrievers.postgres.sql_view import View, Views, describe_columns
+from retrievers.postgres.sql_guard import judge_statement
+from retrievers.postgres.sql_guard_lexer import MAX_BYTES
+from retrievers.postgres.sql_view import DocumentsView, DocumentsViews, describe_columns
 from retrievers.registry import Resources
 
 CARD = Card(
@@ -48,7 +48,7 @@ class Sql:
     """A retriever that calculates over the metadata of documents with SQL, and returns the result table as hits."""
 
     database: Database
-    views: Views
+    views: DocumentsViews
 
     @property
     def card(self) -> Card:
@@ -83,7 +83,7 @@ class Sql:
                 statement = _accepted(statement, view)
         else:
             statement = _accepted(query.statement or "", view)
-        return await sql_run.run(self.database, query.scope, view, statement)
+        return await sql_execution.run_statement(self.database, query.scope, view, statement)
 
     async def columns(self, scope: Scope) -> Mapping[str, str]:
         """Return column name to type of the view `documents`, for a model that writes statements."""
@@ -117,8 +117,8 @@ class Sql:
         return [Hit(chunk, 1 / rank, CARD.name) for rank, chunk in enumerate(chunks, 1)][: query.limit]
 
 
-def _accepted(statement: str, view: View) -> str:
-    verdict = judge(statement, view.columns)
+def _accepted(statement: str, view: DocumentsView) -> str:
+    verdict = judge_statement(statement, view.columns)
     if verdict.sql is None:
         raise BadRequest(f"the SQL statement is refused: {verdict.reason}", where="statement")
     return verdict.sql
@@ -133,13 +133,13 @@ def _calculated(scope: Scope, table: ResultTable) -> Hit:
     chunk = Chunk(
         id=ChunkId(scope.tenant, first.name if first else "", f"table:{digest}", 0),
         title=f"Calculated over {names} ({count:,} document{'' if count == 1 else 's'})",
-        text=(text := as_text(table)),
+        text=(text := format_table(table)),
         end=len(text),
     )
     return Hit(chunk.id, 1.0, CARD.name, chunk, table)
 
 
-def as_text(table: ResultTable) -> str:
+def format_table(table: ResultTable) -> str:
     """Format a table, with the statement that produced it, for models and people."""
     rows = [[_cell(value) for value in row] for row in table.rows[:_MOST_LINES]]
     if len(table.columns) == 1 and len(rows) == 1:
@@ -164,4 +164,4 @@ def _cell(value: object) -> str:
 
 def build(resources: Resources) -> Sql:
     """Build the source over the service's database."""
-    return Sql(resources.database, Views(resources.database))
+    return Sql(resources.database, DocumentsViews(resources.database))

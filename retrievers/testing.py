@@ -31,7 +31,7 @@ class HashEmbedder:
     def __init__(self, dimension: int = 64, name: str = "hash") -> None:
         self.name = name
         self.languages: frozenset[str] | None = None
-        self.recent = QueryCache()
+        self.query_cache = QueryCache()
         self.embedded: list[str] = []
         self._dimension = dimension
         self._directions: dict[str, Vectors] = {}
@@ -47,10 +47,10 @@ class HashEmbedder:
 
     async def embed_query(self, text: str) -> Vectors:
         """See `Embedder.embed_query`."""
-        vector = self.recent.get(text)
+        vector = self.query_cache.get(text)
         if vector is None:
             vector = self.vector(text)
-            self.recent.put(text, vector)
+            self.query_cache.put(text, vector)
         return vector
 
     async def aclose(self) -> None:
@@ -58,7 +58,7 @@ class HashEmbedder:
 
     def vector(self, text: str) -> Vectors:
         """Return the unit vector of a text."""
-        words = [term.text for term in analyse(text, "en") if not term.extra] or [text]
+        words = [term.text for term in analyse(text, "en") if not term.derived] or [text]
         total = np.sum([self._direction(word) for word in words], axis=0, dtype=np.float64)
         return np.asarray(total / max(float(np.linalg.norm(total)), 1e-12), dtype=np.float32)
 

@@ -13,13 +13,13 @@ import numpy as np
 from pgvector import HalfVector
 
 from retrievers.core.errors import Unavailable
-from retrievers.core.filters import to_jsonpath
-from retrievers.core.ranking import best_first
+from retrievers.core.filters import filter_to_jsonpath
+from retrievers.core.ranking import sort_by_score
 from retrievers.core.types import Card, Collection, Hit, Query, Scope
-from retrievers.embed import Embedder, scale
-from retrievers.embed.pool import Embedders
+from retrievers.embed import Embedder, cosine_scale
+from retrievers.embed.embedders import Embedders
 from retrievers.postgres.database import Database
-from retrievers.postgres.hits import hits_of
+from retrievers.postgres.hits import hits_from_rows
 from retrievers.registry import Resources
 
 CARD = Card(name="vector", good_for="meaning: paraphrases and questions whose words are not in the text")
@@ -45,8 +45,8 @@ class Vector:
         """See `Retriever.card`."""
         return CARD
 
-    def parts(self, scope: Scope) -> dict[str, Scope]:
-        """Split the scope into one scope per embedder of its collections. See `Divided.parts`.
+    def backend_scopes(self, scope: Scope) -> dict[str, Scope]:
+        """Split the scope into one scope per embedder of its collections. See `MultiBackend.backend_scopes`.
 
         Collections whose embedder cannot be opened are left out.
         """
@@ -68,39 +68,39 @@ class Vector:
         if len(searches) < 2:
             return await searches[0] if searches else []
         found = await asyncio.gather(*searches)
-        return best_first([hit for hits in found for hit in hits])[: query.limit]
+        return sort_by_score([hit for hits in found for hit in hits])[: query.limit]
 
     async def _nearest(self, query: Query, name: str, collections: Sequence[Collection]) -> list[Hit]:
-        embedder = await self.embedder.named(name)
+        embedder = await self.embedder.get(name)
         if name == self.embedder.name:
             return await self._hits(query, embedder, collections)
         # Both at once: if the service's embedder is down, waiting for it must not use up the time of this search.
         hits, own = await asyncio.gather(self._hits(query, embedder, collections), self._own_scale())
-        other = await scale.unrelated(embedder)
-        return [hit._replace(score=scale.rescaled(hit.score, other, own)) for hit in hits]
+        other = await cosine_scale.unrelated_cosine(embedder)
+        return [hit._replace(score=cosine_scale.rescale_cosine(hit.score, other, own)) for hit in hits]
 
     async def _hits(self, query: Query, embedder: Embedder, collections: Sequence[Collection]) -> list[Hit]:
         """Return hits of collections that share this embedder. The scores are cosines of its vectors, not converted."""
-        vector = await embedder.embed_query(query.gloss or query.text)
+        vector = await embedder.embed_query(query.translation or query.text)
         if vector.shape[0] != collections[0].dimension:
             raise Unavailable(CARD.name, f"the embedder {embedder.name} changed its vectors' length")
-        rows = await self.database.reads.search(
+        rows = await self.database.reads.fetch_autocommit(
             query.scope.viewer,
             _SEARCH,
             {
                 "among": [collection.number for collection in collections],
                 "model": collections[0].embedder_number,
                 "question": HalfVector(vector.astype(np.float16)),
-                "wanted": to_jsonpath(query.filter) if query.filter else None,
+                "wanted": filter_to_jsonpath(query.filter) if query.filter else None,
                 "amount": query.limit,
             },
         )
-        return hits_of(rows, query, CARD.name)
+        return hits_from_rows(rows, query, CARD.name)
 
     async def _own_scale(self) -> float:
         """Return the mean cosine of unrelated texts under the service's embedder. 0 if that embedder is down."""
         try:
-            return await scale.unrelated(self.embedder)
+            return await cosine_scale.unrelated_cosine(self.embedder)
         except Unavailable:
             return 0.0
 
@@ -125,7 +125,7 @@ class Vector:
         missing: Collection | None = None
         for collection in scope.collections:
             if collection.chunks and collection.embedder is not None:
-                if self.embedder.has(collection.embedder):
+                if self.embedder.can_open(collection.embedder):
                     groups.setdefault(collection.embedder, []).append(collection)
                 else:
                     missing = collection

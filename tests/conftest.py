@@ -26,12 +26,12 @@ from psycopg.conninfo import make_conninfo
 
 from agent.settings import Settings
 from retrievers.core import log_filter
-from retrievers.embed import Vectors, onnx
-from retrievers.embed.onnx import MINILM, OnnxEmbedder
-from retrievers.postgres import embedded
+from retrievers.embed import Vectors, onnx_embedder
+from retrievers.embed.onnx_embedder import MINILM, OnnxEmbedder
+from retrievers.postgres import embedded_server
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded import EmbeddedServer
-from retrievers.postgres.migrate import SERVICE_ROLE, migrate
+from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.schema_migrations import SERVICE_ROLE, migrate
 
 # No example may fail because the machine is slow.
 hypothesis.settings.register_profile("any pace", deadline=None)
@@ -45,11 +45,12 @@ httpx2.AsyncClient.__init__.__kwdefaults__["timeout"] = httpx2.Timeout(60.0)  # 
 PATIENCE_S = 30.0
 LIMITS = (
     "agent.chat.chat._DRAIN_S", "agent.chat.exchanges._DRAIN_S", "agent.chat.exchanges._WRITE_S",
-    "agent.chat.memory._DRAIN_S", "agent.observe.evaluations._TIMEOUT_S", "agent.observe.health._DATABASE_TIMEOUT_S",
+    "agent.chat.conversation_memory._DRAIN_S", "agent.observe.evaluation_metrics._TIMEOUT_S",
+    "agent.observe.health._DATABASE_TIMEOUT_S",
     "agent.records.trace_store._DRAIN_S", "agent.records.trace_store._WRITE_S", "agent.service.metering._DRAIN_S",
-    "agent.service.metering._WRITE_S", "retrievers.embed.scale._PATIENCE_S", "retrievers.local.PATIENCE_S",
-    "retrievers.postgres.cooccurring.PATIENCE_S",
-    "retrievers.postgres.keys.TIMEOUT_S", "retrievers.postgres.probe.TIMEOUT_S",
+    "agent.service.metering._WRITE_S", "retrievers.embed.cosine_scale._PATIENCE_S", "retrievers.local.PATIENCE_S",
+    "retrievers.postgres.cooccurrence_reader.PATIENCE_S",
+    "retrievers.postgres.api_keys.TIMEOUT_S", "retrievers.postgres.server_probe.TIMEOUT_S",
 )  # fmt: skip
 
 # What is the same for every test is loaded once per process: the trusted certificates, 0.05 s for each HTTP client, and
@@ -58,7 +59,7 @@ _load_certificates = functools.cache(lambda file, folder, load=httpcore2.default
 httpcore2.default_ssl_context = lambda **_: _load_certificates(*map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
 
 
-class _RememberingModel(onnx._Model):
+class _RememberingModel(onnx_embedder._Model):
     """Computes the vectors of a batch once per process: tests store the same few documents again and again. The key is
     the whole batch, because the padding of its other texts may change the last bits of a vector.
     """
@@ -74,7 +75,7 @@ class _RememberingModel(onnx._Model):
         return self._known[key].copy()
 
 
-onnx._Model = functools.cache(_RememberingModel)
+onnx_embedder._Model = functools.cache(_RememberingModel)
 
 # Tests kill processes, never the machine: what the server wrote survives without being flushed. Small buffers and a
 # short log keep the checkpoints of every CREATE DATABASE and DROP DATABASE short. Nothing is vacuumed or analysed at a
@@ -134,8 +135,8 @@ def server() -> Iterator[EmbeddedServer]:
     with tempfile.TemporaryDirectory(prefix="signalbox-tests-", dir=_in_memory(), ignore_cleanup_errors=True) as home:
         server = EmbeddedServer(Path(home), POSTGRES_VERSION)
         with pytest.MonkeyPatch.context() as changed:
-            settings = {**embedded._settings(), **SERVER_SETTINGS}
-            changed.setattr(embedded, "_settings", lambda: settings)
+            settings = {**embedded_server._settings(), **SERVER_SETTINGS}
+            changed.setattr(embedded_server, "_settings", lambda: settings)
             server.start()
         yield server
         server.stop()
@@ -311,5 +312,5 @@ def sparing_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_filter, "_SPARING_S", math.inf)
     for logger in logging.root.manager.loggerDict.values():
         for one in getattr(logger, "filters", ()):
-            if isinstance(one, log_filter.Sparing):
+            if isinstance(one, log_filter.RepetitionFilter):
                 monkeypatch.setattr(one, "_due_s", {})

@@ -19,8 +19,8 @@ from pydantic_core import PydanticUndefined
 
 from agent import types
 from agent.serve.cli.program import app
-from agent.settings import model as settings
-from agent.settings.template import GROUPS as SETTING_GROUPS
+from agent.settings import schema as settings
+from agent.settings.template import SETTING_GROUPS
 from evals.cli import app as eval_app
 from evals.demo import NEXT, demo
 from retrievers.core.filters import GROUPS, Operator
@@ -304,7 +304,7 @@ def _degraded_codes() -> tuple[set[str], set[str]]:
     """Codes of `degraded` in the code, and the ends of codes that begin with a name."""
     ends = "_unavailable", "_partial", "_skipped", "_dropped", "_cut"
     whole, named = set(), set()
-    for node in _nodes(ROOT / "agent", *ends, ".without("):
+    for node in _nodes(ROOT / "agent", *ends, ".with_unavailable("):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if re.fullmatch(r"[a-z]+(_[a-z]+)+", node.value) and node.value.endswith(ends):
                 whole.add(node.value)
@@ -312,7 +312,7 @@ def _degraded_codes() -> tuple[set[str], set[str]]:
             end = node.values[1]
             if isinstance(end, ast.Constant) and end.value in ends:
                 named.add(str(end.value))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "without":
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "with_unavailable":
             whole |= {f"{one.value}_unavailable" for one in node.args if isinstance(one, ast.Constant)}
     return whole, named
 
@@ -334,16 +334,16 @@ def test_every_problem_type_of_the_code_is_on_the_page_and_the_other_way_round()
     rows = _rows(_section("troubleshooting.md", "Problem types"))
     listed = {(_names(row[0])[0], int(row[1])) for row in rows}
     raised = set()
-    for node in _nodes(ROOT / "agent" / "serve", "Problem(", "unavailable("):
+    for node in _nodes(ROOT / "agent" / "serve", "Problem(", "unavailable_problem("):
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
         values = [one.value for one in node.args[:2] if isinstance(one, ast.Constant)]
-        # unavailable(...) makes the problem "unavailable" unless it is given another kind.
+        # unavailable_problem(...) makes the problem "unavailable" unless it is given another kind.
         kinds = [one.value.value for one in node.keywords if one.arg == "kind" and isinstance(one.value, ast.Constant)]
         if name == "Problem" and len(values) == 2:
             raised.add((values[1], values[0]))
-        elif name == "unavailable":
+        elif name == "unavailable_problem":
             raised |= {(kind, 503) for kind in kinds or ["unavailable"]}
     assert listed == raised
 

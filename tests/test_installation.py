@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retrievers.core.extras import install_command
+from retrievers.core.optional_dependencies import install_command
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -67,13 +67,13 @@ def test_every_extra_that_a_text_names_exists():
 
 @pytest.mark.parametrize(("pip", "command"), [(object(), "pip install '.[ltr]'"), (None, "uv pip install '.[ltr]'")])
 def test_an_environment_without_pip_is_told_of_uv(pip: object, command: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("retrievers.core.extras.find_spec", lambda name: pip)
+    monkeypatch.setattr("retrievers.core.optional_dependencies.find_spec", lambda name: pip)
     assert install_command("ltr") == command
 
 
 def test_without_a_checkout_the_packages_of_the_extra_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr("retrievers.core.extras._PROJECT_FILE", tmp_path / "pyproject.toml")
-    monkeypatch.setattr("retrievers.core.extras.find_spec", lambda name: object())
+    monkeypatch.setattr("retrievers.core.optional_dependencies._PROJECT_FILE", tmp_path / "pyproject.toml")
+    monkeypatch.setattr("retrievers.core.optional_dependencies.find_spec", lambda name: object())
     assert install_command("otel") == (
         "pip install 'opentelemetry-exporter-otlp-proto-http>=1.30' 'opentelemetry-sdk>=1.30'"
     )

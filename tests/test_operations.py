@@ -18,10 +18,10 @@ import yaml
 from psycopg.conninfo import make_conninfo
 
 from agent.serve.cli.program import app
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.settings import Settings
 from retrievers.ingest.documents import Document
-from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.embedded_server import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"

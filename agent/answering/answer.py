@@ -11,23 +11,23 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agent.answering import judge
-from agent.answering.decision import Decision
-from agent.answering.links import LinkGuard, safe
-from agent.answering.lookups import search_calls_and_others
-from agent.answering.sentence_check import check, faithfulness, in_sentences, says_nothing_found
+from agent.answering import faithfulness_judge
+from agent.answering.decision_record import DecisionRecord
+from agent.answering.faithfulness_check import check_sentences, faithfulness, says_answer_missing, split_answer
+from agent.answering.link_guard import LinkGuard, guard_links
 from agent.answering.sentences import without_citations
-from agent.llm.json import without_thoughts
+from agent.answering.tool_searches import split_calls
 from agent.llm.model import Model, ModelFailed, Reply
+from agent.llm.reply_json import strip_reasoning
 from agent.llm.token_estimates import estimate_tokens
-from agent.options.languages import in_chinese
+from agent.options.languages import uses_chinese
 from agent.settings import Settings
 from agent.types import Answer, AnswerSentence, AskRequest, Message, Prompt, Usage
-from retrievers.core.breakers import Breaker
+from retrievers.core.circuit_breakers import CircuitBreaker
 from retrievers.embed import Embedder
-from retrievers.http.found import address
-from retrievers.text.glosses import is_chinese
-from retrievers.text.visible import prompt_text
+from retrievers.http.provider_hits import safe_link
+from retrievers.text.chinese_dictionary import contains_chinese
+from retrievers.text.prompt_sanitising import sanitise_prompt_text
 
 STAGE = "answer"
 MOST_TURNS = 20
@@ -36,7 +36,7 @@ MOST_HISTORY_TOKENS = 3000
 
 NOTHING_FOUND = ("The documents do not answer this.", "文档中没有找到答案。")
 NOT_SEARCHED = ("The documents could not be searched.", "文档无法检索。")
-NOBODY_ANSWERS = (
+NO_MODEL = (
     "No documents were searched for this, and no model is available to answer it.",
     "此问无需检索，也没有模型作答。",
 )
@@ -63,10 +63,10 @@ class Answerer:
     settings: Settings
     embedder: Embedder
     model: Model | None = None
-    breaker: Breaker = field(default_factory=Breaker)
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
 
     async def stream(
-        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
+        self, request: AskRequest, prompt: Prompt, decision: DecisionRecord, started: float
     ) -> AsyncGenerator[str | Answer]:
         """Yield the answer's text in pieces, then the Answer, whose `answer` is all pieces joined.
 
@@ -78,20 +78,20 @@ class Answerer:
             ModelFailed: there is no text, and passages cannot replace the form of answer that the caller asked for.
             BadRequest: the model does not support an option that changes what an answer is.
         """
-        if prompt.status == "nothing_found" and not _takes_a_form(request):
+        if prompt.status == "nothing_found" and not _needs_model_answer(request):
             # A source that rests or was skipped does not show that there is nothing to find.
             searched = not prompt.outcomes or any(one.status in ("ok", "empty") for one in prompt.outcomes)
-            text = self._worded(NOTHING_FOUND if searched else NOT_SEARCHED, request)
+            text = self._fixed_text(NOTHING_FOUND if searched else NOT_SEARCHED, request)
             yield text
-            yield _made(prompt, decision, text)
+            yield _build_answer(prompt, decision, text)
             return
         if self.model is None:
-            text = self._unanswered(request, prompt, decision)
+            text = self._fallback_text(request, prompt, decision)
             yield text
-            yield _made(prompt, decision, text, degraded="no_model")
+            yield _build_answer(prompt, decision, text, degraded="no_model")
             return
         said: _ModelAnswer | None = None
-        async with aclosing(self._said(request, prompt, decision, started)) as pieces:
+        async with aclosing(self._run_turns(request, prompt, decision, started)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, _ModelAnswer):
                     said = piece
@@ -99,24 +99,24 @@ class Answerer:
                     yield piece
         assert said is not None
         prompt, decision, reply, calls = said.prompt, said.decision, said.turn.reply, said.calls
-        text = without_thoughts(said.text)
+        text = strip_reasoning(said.text)
         dropped = "tool_call_dropped" if said.dropped else None
         if not text and not calls:
             if dropped and request.model_options and request.model_options.response_format:
                 raise ModelFailed("it called a tool that it may not call, and gave no answer in the requested format")
-            text = self._unanswered(request, prompt, decision)
+            text = self._fallback_text(request, prompt, decision)
             yield text
-            yield _made(prompt, decision, text, degraded=dropped or "model_unavailable")
+            yield _build_answer(prompt, decision, text, degraded=dropped or "model_unavailable")
             return
         cut = "answer_cut" if said.turn.error else dropped
-        answer = _made(prompt, decision, text, degraded=cut, model=reply.model or self.model.name)
+        answer = _build_answer(prompt, decision, text, degraded=cut, model=reply.model or self.model.name)
         reason = "length" if said.turn.error or reply.finish_reason == "length" else "tool_calls" if calls else "stop"
         answer = answer.model_copy(update={"finish_reason": reason, "tool_calls": calls})
         # A tool call without text is not an answer yet, so there is nothing to check.
-        yield await self._checked(answer, request, decision, self._ends_at(request, started)) if text else answer
+        yield await self._check_answer(answer, request, decision, self._ends_at(request, started)) if text else answer
 
-    async def _said(
-        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float
+    async def _run_turns(
+        self, request: AskRequest, prompt: Prompt, decision: DecisionRecord, started: float
     ) -> AsyncGenerator["str | _ModelAnswer"]:
         """Yield the model's text with links made safe, then one `_ModelAnswer`.
 
@@ -125,9 +125,9 @@ class Answerer:
         Raises:
             ModelFailed, BadRequest: as for `stream`.
         """
-        searches = decision.lookups
+        searches = decision.tool_searches
         if searches is not None:
-            searches.begin(started, self._ends_at(request, started))
+            searches.set_deadlines(started, self._ends_at(request, started))
         # An answer in a response format is the last turn alone, so hold each turn until it is known to be the last.
         is_held = searches is not None and bool(request.model_options and request.model_options.response_format)
         turns: list[dict[str, Any]] = []
@@ -145,31 +145,34 @@ class Answerer:
                     parts.append(f"\n\n{piece}" if before and len(parts) == before else piece)
                     if not is_held:
                         yield parts[-1]
-            if turn.error is not None and not parts and _takes_a_form(request):
+            if turn.error is not None and not parts and _needs_model_answer(request):
                 raise turn.error
-            ours, others = (
-                search_calls_and_others(turn.reply.tool_calls) if searches is not None else ([], turn.reply.tool_calls)
-            )
+            ours, others = split_calls(turn.reply.tool_calls) if searches is not None else ([], turn.reply.tool_calls)
             calls = await _permitted(others, request)
-            goes_on = searches is not None and searches.goes_on(ours, beside=bool(calls))
+            goes_on = searches is not None and searches.accept_calls(ours, calls_others=bool(calls))
             dropped |= len(calls) < len(others) or (bool(ours) and not goes_on)
             if searches is not None and goes_on:
-                found, prompt = await searches.answer(ours, turn.reply, prompt, decision)
+                found, prompt = await searches.run_calls(ours, turn.reply, prompt, decision)
                 turns += found
         for part in parts if is_held else ():
             yield part
         if searches is not None:
-            prompt, decision = searches.ended(prompt), replace(decision, passages=tuple(searches.passages))
-            dropped |= searches.is_misled
+            prompt, decision = searches.final_prompt(prompt), replace(decision, passages=tuple(searches.passages))
+            dropped |= searches.has_invalid_calls
         yield _ModelAnswer("".join(parts), prompt, decision, turn, calls, dropped)
 
     async def _turn(
-        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
+        self,
+        request: AskRequest,
+        prompt: Prompt,
+        decision: DecisionRecord,
+        started: float,
+        turns: Sequence[dict[str, Any]],
     ) -> AsyncGenerator["str | _Turn"]:
         """Yield the text of one turn of the model with links made safe, then the `_Turn` with its reply or error."""
-        guard, turn = LinkGuard(_addresses(prompt)), _Turn()
+        guard, turn = LinkGuard(_cited_urls(prompt)), _Turn()
         try:
-            async with aclosing(self._spoken(request, prompt, decision, started, turns)) as spoken:
+            async with aclosing(self._stream_turn(request, prompt, decision, started, turns)) as spoken:
                 async for piece in spoken:
                     if isinstance(piece, Reply):
                         turn = _Turn(piece)
@@ -181,8 +184,13 @@ class Answerer:
             yield shown
         yield turn
 
-    async def _spoken(
-        self, request: AskRequest, prompt: Prompt, decision: Decision, started: float, turns: Sequence[dict[str, Any]]
+    async def _stream_turn(
+        self,
+        request: AskRequest,
+        prompt: Prompt,
+        decision: DecisionRecord,
+        started: float,
+        turns: Sequence[dict[str, Any]],
     ) -> AsyncGenerator[str | Reply]:
         """Yield the text of one turn of the model, then its `Reply`.
 
@@ -196,12 +204,12 @@ class Answerer:
         assert self.model is not None
         if not self.breaker.admit():
             raise ModelFailed("it failed too often and is not called for a while", fault="down")
-        asked, searches = time.monotonic(), decision.lookups
+        asked, searches = time.monotonic(), decision.tool_searches
         begins_by = (asked if turns else started) + (request.timeout_s or self.settings.timeout_s)
         works: bool | None = None
         try:
-            pieces = decision.calls.watch(self.model).stream(
-                [*messages(prompt, request.history), *_following(request), *turns],
+            pieces = decision.calls.logged_model(self.model).stream(
+                [*chat_messages(prompt, request.history), *_following(request), *turns],
                 stage=STAGE,
                 deadline=self._ends_at(request, started),
                 key=_key(request, prompt) | ({"round": searches.round} if searches is not None else {}),
@@ -222,16 +230,16 @@ class Answerer:
             works = False if silent or error.fault == "down" else None
             raise
         finally:
-            self.breaker.ended(works)
+            self.breaker.record_outcome(works)
 
-    def _unanswered(self, request: AskRequest, prompt: Prompt, decision: Decision) -> str:
+    def _fallback_text(self, request: AskRequest, prompt: Prompt, decision: DecisionRecord) -> str:
         """Return the text for a request that no model answers: the passages, or a fixed sentence without any."""
         if not decision.passages:
-            return self._worded(NOBODY_ANSWERS, request)
-        return safe("\n\n".join(passage.strip() for passage in decision.passages), _addresses(prompt))
+            return self._fixed_text(NO_MODEL, request)
+        return guard_links("\n\n".join(passage.strip() for passage in decision.passages), _cited_urls(prompt))
 
-    def _worded(self, texts: tuple[str, str], request: AskRequest) -> str:
-        return texts[in_chinese(self.settings.language, is_chinese(request.question))]
+    def _fixed_text(self, texts: tuple[str, str], request: AskRequest) -> str:
+        return texts[uses_chinese(self.settings.language, contains_chinese(request.question))]
 
     def _ends_at(self, request: AskRequest, started: float) -> float:
         """Return when the answer must be complete: `started` plus the request's timeout.
@@ -240,14 +248,16 @@ class Answerer:
         """
         return started + (request.timeout_s or max(self.settings.timeout_s, self.settings.answer_timeout_s))
 
-    async def _checked(self, answer: Answer, request: AskRequest, decision: Decision, deadline: float) -> Answer:
+    async def _check_answer(
+        self, answer: Answer, request: AskRequest, decision: DecisionRecord, deadline: float
+    ) -> Answer:
         """Return the answer with each sentence checked against the passages, by rules and, if requested, by a model."""
         by_then = max(deadline, time.monotonic() + _CHECK_S)
-        found = await asyncio.to_thread(in_sentences, answer.answer, len(decision.passages))
+        found = await asyncio.to_thread(split_answer, answer.answer, len(decision.passages))
         by: Literal["rules", "llm"] = "rules"
         degraded = answer.degraded
         if decision.passages:
-            found = await check(
+            found = await check_sentences(
                 found, decision.passages, self.embedder, deadline=by_then, patience_s=self.settings.source_timeout_s
             )
             if time.monotonic() >= by_then:
@@ -255,9 +265,9 @@ class Answerer:
             if (request.judge or self.settings.judge) == "llm":
                 try:
                     assert self.model is not None
-                    model = decision.calls.watch(self.model)
+                    model = decision.calls.logged_model(self.model)
                     key = _key(request, answer)
-                    found = await judge.judge(
+                    found = await faithfulness_judge.judge_faithfulness(
                         model, found, decision.passages, deadline, key, templates=decision.templates
                     )
                     by = "llm"
@@ -298,23 +308,23 @@ class _ModelAnswer:
 
     text: str
     prompt: Prompt
-    decision: Decision
+    decision: DecisionRecord
     turn: _Turn
     calls: tuple[dict[str, Any], ...]
     dropped: bool
 
 
 async def _permitted(calls: Sequence[dict[str, Any]], request: AskRequest) -> tuple[dict[str, Any], ...]:
-    """Return the tool calls that may be passed on to the caller, see `tool_calls.permitted`."""
+    """Return the tool calls that may be passed on to the caller, see `tool_call_check.permitted_calls`."""
     if not calls:
         return ()
     # Imported only if there are calls, because the import takes 0.1 s.
-    from agent.answering.tool_calls import permitted
+    from agent.answering.tool_call_check import permitted_calls
 
-    return await asyncio.to_thread(permitted, calls, request.model_options)
+    return await asyncio.to_thread(permitted_calls, calls, request.model_options)
 
 
-def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]:
+def chat_messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]:
     """Return the prompt and the conversation before it as messages for a model.
 
     The caller's system turns are appended to the service's, since many servers accept only one system message, at the
@@ -329,7 +339,7 @@ def messages(prompt: Prompt, history: Sequence[Message]) -> list[dict[str, str]]
         if left < 0:
             break
         # Clean the text first, so that a citation hidden behind invisible characters is removed too.
-        text = prompt_text(turn.content)
+        text = sanitise_prompt_text(turn.content)
         turns.insert(0, {"role": turn.role, "content": without_citations(text) if turn.role == "assistant" else text})
     asked = {"role": "user", "content": question.content}
     return [{"role": "system", "content": "\n\n".join(instructions)}, *turns, asked]
@@ -352,14 +362,14 @@ def _key(request: AskRequest, prompt: Prompt) -> dict[str, Any]:
 
 
 def _following(request: AskRequest) -> list[dict[str, Any]]:
-    return [turn.sent for turn in request.following]
+    return [turn.to_openai for turn in request.following]
 
 
 def _options(request: AskRequest) -> dict[str, Any]:
     return request.model_options.model_dump(exclude_none=True) if request.model_options else {}
 
 
-def _takes_a_form(request: AskRequest) -> bool:
+def _needs_model_answer(request: AskRequest) -> bool:
     """Return whether the request has tools, their results or a response format.
 
     Then a program reads the answer, and neither a fixed sentence nor the passages can replace it.
@@ -368,22 +378,22 @@ def _takes_a_form(request: AskRequest) -> bool:
     return bool(request.following or (options and (options.tools or options.response_format)))
 
 
-def _made(
-    prompt: Prompt, decision: Decision, text: str, *, degraded: str | None = None, model: str | None = None
+def _build_answer(
+    prompt: Prompt, decision: DecisionRecord, text: str, *, degraded: str | None = None, model: str | None = None
 ) -> Answer:
     fields = {name: getattr(prompt, name) for name in Prompt.model_fields}
     fields["degraded"] = (*prompt.degraded, degraded) if degraded else prompt.degraded
     return Answer.model_construct(**fields, answer=text, answered=False, model=model, usage=_usage(decision))
 
 
-def _usage(decision: Decision) -> Usage:
+def _usage(decision: DecisionRecord) -> Usage:
     calls = [call.usage for call in decision.calls.records]
     return Usage.model_validate(sum(calls[1:], calls[0]).to_json()) if calls else Usage()
 
 
-def _addresses(prompt: Prompt) -> set[str]:
-    return {url for one in prompt.citations if (url := address(one.url))}
+def _cited_urls(prompt: Prompt) -> set[str]:
+    return {url for one in prompt.citations if (url := safe_link(one.url))}
 
 
 def _declines(sentences: Sequence[AnswerSentence]) -> bool:
-    return not any(one.supported for one in sentences) and any(says_nothing_found(one.text) for one in sentences)
+    return not any(one.supported for one in sentences) and any(says_answer_missing(one.text) for one in sentences)

@@ -39,7 +39,7 @@ class SentenceSpan(NamedTuple):
     heading: bool = False
 
 
-def spans(text: str, *, code: bool = False) -> list[SentenceSpan]:
+def sentence_spans(text: str, *, code: bool = False) -> list[SentenceSpan]:
     """Return the sentences in order, without list markers and horizontal rules.
 
     Args:
@@ -57,7 +57,7 @@ def spans(text: str, *, code: bool = False) -> list[SentenceSpan]:
     return found
 
 
-def cited(text: str) -> list[int]:
+def cited_numbers(text: str) -> list[int]:
     """Return the numbers that a text cites, in order, without repetition: "so [2], but [1-3]" -> [2, 1, 3]."""
     numbers: dict[int, None] = {}
     for marker in CITATION.finditer(text):

@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import Self
 
 from agent.answering.answer import Answerer
-from agent.chat.advisors.base import Advisor, Call, ChatAnswer, End
-from agent.chat.advisors.chosen import chosen
+from agent.chat.advisors.advisor import AdvisedRequest, Advisor, ChatAnswer, RequestOutcome
+from agent.chat.advisors.selection import select_advisors
 from agent.types import Answer, AskRequest, AugmentRequest, Intent, Prompt, Request, Result
 from retrievers.core.types import Viewer
-from retrievers.text.glosses import is_chinese
+from retrievers.text.chinese_dictionary import contains_chinese
 
 _DRAIN_S = 3.0
 
@@ -36,7 +36,7 @@ class Chat:
     def __init__(self, answerer: Answerer, advisors: Sequence[Advisor]) -> None:
         self._answerer = answerer
         self._advisors = tuple(advisors)
-        self._ending: set[asyncio.Task[End]] = set()
+        self._ending: set[asyncio.Task[RequestOutcome]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -47,9 +47,9 @@ class Chat:
         """Wait a few seconds for the `after` of requests whose caller has gone away."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
-                await self.settled()
+                await self.wait_until_idle()
 
-    async def settled(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until the `after` of all requests so far has ended."""
         await asyncio.gather(*self._ending)
 
@@ -74,11 +74,11 @@ class Chat:
             BadRequest: the request is malformed or names something that does not exist.
             Unavailable: the database or every source failed.
         """
-        advisors = chosen((*self._advisors, *more), request.advisors)
+        advisors = select_advisors((*self._advisors, *more), request.advisors)
         answerer = answerer or self._answerer
         settings = answerer.settings
         timeout_s = request.timeout_s or settings.timeout_s
-        call = Call(viewer, request, at, time.monotonic(), timeout_s, language=settings.language)
+        call = AdvisedRequest(viewer, request, at, time.monotonic(), timeout_s, language=settings.language)
         entered: list[Advisor] = []
         said: list[str] = []
         result: Result | None = None
@@ -92,7 +92,7 @@ class Chat:
                 said.append(call.refusal)
                 yield call.refusal
             else:
-                async with aclosing(_answered(call, answerer)) as pieces:
+                async with aclosing(_stream_result(call, answerer)) as pieces:
                     async for piece in pieces:
                         if isinstance(piece, Result):
                             result = piece
@@ -101,33 +101,37 @@ class Chat:
                             yield piece
         except BaseException as error:
             gone = isinstance(error, asyncio.CancelledError | GeneratorExit)
-            await self._ended(entered, End(call, "abandoned" if gone else "failed", "".join(said), error=error))
+            await self._run_after(
+                entered, RequestOutcome(call, "abandoned" if gone else "failed", "".join(said), error=error)
+            )
             raise
         text = result.answer if isinstance(result, Answer) else "".join(said)
         degraded = (*call.degraded, *(result.degraded if result else ()))
         whole = ChatAnswer(text, call.context, result, degraded)
-        end = await self._ended(entered, End(call, "refused" if result is None else "answered", text, whole))
-        yield end.answer or whole
+        outcome = await self._run_after(
+            entered, RequestOutcome(call, "refused" if result is None else "answered", text, whole)
+        )
+        yield outcome.answer or whole
 
-    async def _ended(self, entered: Sequence[Advisor], end: End) -> End:
-        """Run the `after` of all advisors in `entered`, even if the caller has gone away; return the final `End`."""
-        task = asyncio.create_task(_after(entered, end))
+    async def _run_after(self, entered: Sequence[Advisor], outcome: RequestOutcome) -> RequestOutcome:
+        """Run the `after` of all advisors in `entered`, even if the caller has gone away; return the final outcome."""
+        task = asyncio.create_task(_after(entered, outcome))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return await asyncio.shield(task)
 
 
-async def _after(entered: Sequence[Advisor], end: End) -> End:
+async def _after(entered: Sequence[Advisor], outcome: RequestOutcome) -> RequestOutcome:
     for advisor in reversed(entered):
         try:
-            end = await advisor.after(end)
+            outcome = await advisor.after(outcome)
         except Exception as error:
             # The answer has been given already, so a failing `after` cannot change it.
             _log.warning("the advisor %s failed after the answer: %s", type(advisor).__name__, type(error).__name__)
-    return end
+    return outcome
 
 
-async def _answered(call: Call, answerer: Answerer) -> AsyncGenerator[str | Result]:
+async def _stream_result(call: AdvisedRequest, answerer: Answerer) -> AsyncGenerator[str | Result]:
     """Yield pieces of the answer, then the result; for hits and prompts, the result alone."""
     if call.decision is None or (call.prompt is None and call.result is None):
         raise RuntimeError("no advisor made a prompt: add agent.chat.advisors.retrieval to the advisors")
@@ -148,7 +152,7 @@ def result_of(request: Request, answer: ChatAnswer) -> Result:
     if answer.details is not None:
         return answer.details
     question, text = request.question, answer.text
-    language = "zh" if is_chinese(question) else "en"
+    language = "zh" if contains_chinese(question) else "en"
     intent = Intent(kind="none", question=question, language=language, searches=(), collections=())
     found = {
         "trace_id": "", "query": question, "intent": intent, "plan": (), "hits": (), "outcomes": (),

@@ -7,7 +7,7 @@ hold documents, never questions.
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from retrievers.core.types import Viewer, whole
+from retrievers.core.types import Viewer, unrestricted_viewer
 from retrievers.postgres.database import Database
 
 # Committed first, in its own transaction: any process that writes a record from then on sees it and skips erased
@@ -73,7 +73,7 @@ _EMPTY = """
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
+class ErasureCounts:
     """Numbers of erased items; all 0 if there was nothing to erase.
 
     Attributes:
@@ -89,7 +89,7 @@ class Erased:
     feedback: int
 
 
-async def note(database: Database, viewer: Viewer, *, user: str | None, conversation: str | None) -> None:
+async def record_erasure(database: Database, viewer: Viewer, *, user: str | None, conversation: str | None) -> None:
     """Store a note of the erasure, so that questions that arrived before it and are still running are not stored later.
 
     The note outlasts any request.
@@ -99,10 +99,10 @@ async def note(database: Database, viewer: Viewer, *, user: str | None, conversa
     """
     kind, name = ("user", user) if user is not None else ("conversation", conversation)
     values = {"tenant": viewer.tenant, "kind": kind, "name": name, "own": list(viewer.principals)}
-    await database.fetch(whole(viewer.tenant), _NOTE, values | {"at": datetime.now(UTC)})
+    await database.fetch(unrestricted_viewer(viewer.tenant), _NOTE, values | {"at": datetime.now(UTC)})
 
 
-async def erase(database: Database, viewer: Viewer, *, user: str | None, conversation: str | None) -> Erased:
+async def erase(database: Database, viewer: Viewer, *, user: str | None, conversation: str | None) -> ErasureCounts:
     """Erase what one user asked, or what was asked in one conversation; the other argument is None.
 
     Args:
@@ -112,7 +112,7 @@ async def erase(database: Database, viewer: Viewer, *, user: str | None, convers
         Unavailable: the database cannot be reached; nothing is erased.
     """
     values: dict[str, object] = {"user": user, "conversation": conversation, "own": list(viewer.principals)}
-    async with database.transaction(whole(viewer.tenant)) as connection:
+    async with database.transaction(unrestricted_viewer(viewer.tenant)) as connection:
 
         async def ids(statement: str) -> list[object]:
             return [row[0] for row in await (await connection.execute(statement, values)).fetchall()]
@@ -126,7 +126,7 @@ async def erase(database: Database, viewer: Viewer, *, user: str | None, convers
         quoting = await count(_QUOTING) if user is not None else 0
         turns = await count(_TURNS)
         await count(_SUMMARIES)
-        return Erased(
+        return ErasureCounts(
             records=await count(_RECORDS),
             traces=quoting + await count(_TRACE),
             turns=turns,

@@ -9,11 +9,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from agent.records.encoding import encoded, storable
+from agent.records.encoding import encode_json, storable_value
 from agent.types import Kind
 from retrievers.core.errors import Unavailable
-from retrievers.core.log_filter import Sparing
-from retrievers.core.types import Viewer, whole
+from retrievers.core.log_filter import RepetitionFilter
+from retrievers.core.types import Viewer, unrestricted_viewer
 from retrievers.postgres.database import Database
 
 _SWEEP_BATCH = 100
@@ -74,11 +74,11 @@ _LIST = """
 """
 
 _log = logging.getLogger(__name__)
-_log.addFilter(Sparing())
+_log.addFilter(RepetitionFilter())
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class NewExchange:
     """A question to be recorded.
 
     Attributes:
@@ -148,7 +148,7 @@ class ExchangeStore:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def begin(self, who: str | Viewer, id: str, asking: Asking) -> None:
+    async def begin(self, who: str | Viewer, id: str, exchange: NewExchange) -> None:
         """Store a question before it is answered.
 
         Args:
@@ -157,17 +157,19 @@ class ExchangeStore:
             Unavailable: the database cannot be reached.
         """
         viewer = Viewer.of(who)
-        await self.database.fetch(whole(viewer.tenant), _BEGIN, self._values(viewer, id, asking))
+        await self.database.fetch(unrestricted_viewer(viewer.tenant), _BEGIN, self._values(viewer, id, exchange))
 
     def end(self, tenant: str, id: str, status: str, answer: str | None, trace_id: str | None) -> None:
         """Store the outcome of a question, in the background. Feedback refers to `trace_id`."""
-        ended = {"status": status, "answer": storable(answer) if answer else None, "trace": _uuid(trace_id)}
+        ended = {"status": status, "answer": storable_value(answer) if answer else None, "trace": _uuid(trace_id)}
         self._soon(self._end(tenant, {"id": uuid.UUID(id), **ended}))
 
-    def keep(self, viewer: Viewer, asking: Asking, status: str, answer: str | None, trace_id: str | None) -> None:
+    def store(
+        self, viewer: Viewer, exchange: NewExchange, status: str, answer: str | None, trace_id: str | None
+    ) -> None:
         """Store a question together with its outcome, in the background. Arguments as for `begin` and `end`."""
-        ended = {"status": status, "answer": storable(answer) if answer else None, "trace": trace_id}
-        record = self._values(viewer, uuid.uuid4().hex, asking) | ended | {"metadata": dict(asking.metadata)}
+        ended = {"status": status, "answer": storable_value(answer) if answer else None, "trace": trace_id}
+        record = self._values(viewer, uuid.uuid4().hex, exchange) | ended | {"metadata": dict(exchange.metadata)}
         if len(self._gathered) >= _MOST_WRITING:
             self._warn_of_loss()
             return
@@ -175,11 +177,11 @@ class ExchangeStore:
         if len(self._gathered) == 1:
             self._run(self._keep_gathered())
 
-    async def settled(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until all pending writes are done or have failed."""
         await asyncio.gather(*self._writing)
 
-    async def newest(
+    async def recent(
         self, who: str | Viewer, *, conversation: str | None = None, asker: str | None = None, limit: int = 50
     ) -> list[Exchange]:
         """Return the newest records that the viewer may see, newest first; of one conversation, one user, or all.
@@ -187,27 +189,27 @@ class ExchangeStore:
         Raises:
             Unavailable: the database cannot be reached.
         """
-        await self.settled()
+        await self.wait_until_idle()
         values = {"conversation": conversation, "asker": asker, "limit": limit}
         rows = await self.database.fetch(who, _LIST, values)
         return [_exchange(*row) for row in rows]
 
-    def _values(self, viewer: Viewer, id: str, asking: Asking) -> dict[str, Any]:
+    def _values(self, viewer: Viewer, id: str, exchange: NewExchange) -> dict[str, Any]:
         return {
             "tenant": viewer.tenant,
             "id": uuid.UUID(id),
-            "kind": asking.kind,
-            "conversation": asking.conversation,
-            "asker": asking.user,
-            "question": storable(asking.question),
-            "metadata": encoded(dict(asking.metadata)),
+            "kind": exchange.kind,
+            "conversation": exchange.conversation,
+            "asker": exchange.user,
+            "question": storable_value(exchange.question),
+            "metadata": encode_json(dict(exchange.metadata)),
             "principals": list(viewer.principals),
-            "at": asking.at,
-            "days": asking.days or self.days,
+            "at": exchange.at,
+            "days": exchange.days or self.days,
         }
 
     async def _end(self, tenant: str, values: dict[str, object]) -> None:
-        async with self.database.transaction(whole(tenant)) as connection:
+        async with self.database.transaction(unrestricted_viewer(tenant)) as connection:
             await connection.execute(_END, values)
             await connection.execute(_SWEEP, (_SWEEP_BATCH,))
 
@@ -219,8 +221,8 @@ class ExchangeStore:
             await self._written(self._keep(tenant, [record for owner, record in gathered if owner == tenant]))
 
     async def _keep(self, tenant: str, records: list[dict[str, Any]]) -> None:
-        values = {"tenant": tenant, "records": encoded(records), "sweep": _SWEEP_BATCH}
-        await self.database.fetch(whole(tenant), _KEEP, values, parameters=_KEPT)
+        values = {"tenant": tenant, "records": encode_json(records), "sweep": _SWEEP_BATCH}
+        await self.database.fetch(unrestricted_viewer(tenant), _KEEP, values, parameters=_KEPT)
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
         """Write a record in the background; if too many writes are pending, the record is lost and a line logged."""

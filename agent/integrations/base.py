@@ -6,7 +6,7 @@ from typing import Any
 from agent.integrations.blocking import BlockingService
 from agent.service.service import Service
 from agent.types import RankedHit, Result
-from retrievers.core.extras import install_command
+from retrievers.core.optional_dependencies import install_command
 
 AnyService = Service | BlockingService
 
@@ -42,12 +42,12 @@ def check_service(service: object) -> None:
         raise TypeError(f"an adapter needs {what}, not {type(service).__name__}")
 
 
-def options_of(given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+def merge_options(given: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the options of a request and drop those that are None; `more` wins over `given`."""
     return {name: value for name, value in {**given, **more}.items() if value is not None}
 
 
-def metadata_of(result: Result, hit: RankedHit, **own: Any) -> dict[str, Any]:
+def hit_metadata(result: Result, hit: RankedHit, **own: Any) -> dict[str, Any]:
     """Return a hit's metadata: title, URL and `own`, overridden by the document's metadata, plus a "signalbox" object.
 
     The object has trace_id, document_id, id (of the passage), rank, score, relevance, scores and ranks per source,
@@ -63,7 +63,7 @@ def metadata_of(result: Result, hit: RankedHit, **own: Any) -> dict[str, Any]:
     return {**shown, **hit.metadata, PROVENANCE: {"trace_id": result.trace_id, **said}}
 
 
-def not_installed(module: str, package: str, error: ImportError) -> ImportError:
+def missing_package_error(module: str, package: str, error: ImportError) -> ImportError:
     """Return an ImportError that says how to install a missing framework; return any other import error unchanged."""
     if not isinstance(error, ModuleNotFoundError):
         return error

@@ -14,14 +14,14 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Answer, Prompt, Result
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.types import Collection
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.report import Progress, Report
+from retrievers.ingest.report import IngestReport, Progress
 
 _T = TypeVar("_T")
 
@@ -153,7 +153,7 @@ class BlockingService:
         tenant: str | None = None,
         schema: Mapping[str, Field] | None = None,
         progress: Progress | None = None,
-    ) -> Report:
+    ) -> IngestReport:
         """See `Service.ingest`. `items` is read and `progress` called in the service's thread."""
         return self.call(self.service.ingest(items, collection, tenant=tenant, schema=schema, progress=progress))
 

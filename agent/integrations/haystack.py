@@ -17,7 +17,7 @@ from retrievers.core.errors import BadFilter
 try:
     from haystack import Document, component
 except ImportError as error:
-    raise base.not_installed(__name__, "haystack-ai", error) from None
+    raise base.missing_package_error(__name__, "haystack-ai", error) from None
 
 _COMPARISONS = {
     "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "in": "in", "not in": "nin",
@@ -28,11 +28,11 @@ _NOT_METADATA = ("id", "content", "blob", "score", "embedding", "sparse_embeddin
 
 @component
 class SignalboxRetriever:
-    """Retrieve documents whose `id` is the passage id, with the score and the metadata of `base.metadata_of`.
+    """Retrieve documents whose `id` is the passage id, with the score and the metadata of `base.hit_metadata`.
 
     Args:
         service: from `agent.open_service()` or `agent.integrations.blocking.open_blocking()`.
-        filters: in Haystack's form, see `filter_of`; filters passed to `run` replace them.
+        filters: in Haystack's form, see `translate_filter`; filters passed to `run` replace them.
         collection, top_k, tenant: sent with every request; None means the service's default.
         options: other keys of `agent.types.Request`, such as sources, intent or reranker.
     """
@@ -49,7 +49,7 @@ class SignalboxRetriever:
     ) -> None:
         base.check_service(service)
         self._service = service
-        self._given = {"collection": collection, "filter": filter_of(filters), "top_k": top_k, "tenant": tenant}
+        self._given = {"collection": collection, "filter": translate_filter(filters), "top_k": top_k, "tenant": tenant}
         self._more = dict(options or {})
 
     @component.output_types(documents=list[Document])  # type: ignore[untyped-decorator]
@@ -70,20 +70,20 @@ class SignalboxRetriever:
         return _answer(await base.aretrieve(self._service, query, self._options(filters, top_k)))
 
     def _options(self, filters: dict[str, Any] | None, top_k: int | None) -> dict[str, Any]:
-        now = base.options_of({"filter": filter_of(filters), "top_k": top_k}, {})
-        return base.options_of(self._given, {**self._more, **now})
+        now = base.merge_options({"filter": translate_filter(filters), "top_k": top_k}, {})
+        return base.merge_options(self._given, {**self._more, **now})
 
 
 def _answer(result: Result) -> dict[str, Any]:
     return {
         "documents": [
-            Document(id=hit.id, content=hit.text, meta=base.metadata_of(result, hit), score=hit.score)
+            Document(id=hit.id, content=hit.text, meta=base.hit_metadata(result, hit), score=hit.score)
             for hit in result.hits
         ]
     }
 
 
-def filter_of(filters: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def translate_filter(filters: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Translate Haystack's filters into signalbox's grammar.
 
     Haystack writes `{"operator": "AND", "conditions": [...]}` and `{"field": "meta.year", "operator": ">=", "value":

@@ -18,11 +18,11 @@ try:
     from langchain_core.documents import Document
     from langchain_core.retrievers import BaseRetriever
 except ImportError as error:
-    raise base.not_installed(__name__, "langchain-core", error) from None
+    raise base.missing_package_error(__name__, "langchain-core", error) from None
 
 
 class SignalboxRetriever(BaseRetriever):  # type: ignore[misc]
-    """Retrieve documents whose `id` is the passage id, with the metadata of `base.metadata_of` and the key "score".
+    """Retrieve documents whose `id` is the passage id, with the metadata of `base.hit_metadata` and the key "score".
 
     Attributes:
         service: from `agent.open_service()` or `agent.integrations.blocking.open_blocking()`.
@@ -57,11 +57,11 @@ class SignalboxRetriever(BaseRetriever):  # type: ignore[misc]
 
     def _options(self, for_this: dict[str, Any]) -> dict[str, Any]:
         own = {"collection": self.collection, "filter": self.filter, "top_k": self.top_k, "tenant": self.tenant}
-        return base.options_of(own, {**self.options, **for_this})
+        return base.merge_options(own, {**self.options, **for_this})
 
 
 def _documents(result: Result) -> list[Document]:
     return [
-        Document(id=hit.id, page_content=hit.text, metadata=base.metadata_of(result, hit, score=hit.score))
+        Document(id=hit.id, page_content=hit.text, metadata=base.hit_metadata(result, hit, score=hit.score))
         for hit in result.hits
     ]

@@ -19,7 +19,7 @@ try:
     from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, RelatedNodeInfo, TextNode
     from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 except ImportError as error:
-    raise base.not_installed(__name__, "llama-index-core", error) from None
+    raise base.missing_package_error(__name__, "llama-index-core", error) from None
 
 _COMPARISONS = {
     "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "in": "in", "nin": "nin",
@@ -30,7 +30,7 @@ _COMPARISONS = {
 class SignalboxRetriever(BaseRetriever):  # type: ignore[misc]
     """Retrieve nodes whose `id_` is the passage id and whose source node is the document.
 
-    The metadata are those of `base.metadata_of`. Everything that signalbox adds to the document's own metadata is
+    The metadata are those of `base.hit_metadata`. Everything that signalbox adds to the document's own metadata is
     hidden from models (`excluded_llm_metadata_keys`).
 
     Args:
@@ -56,10 +56,10 @@ class SignalboxRetriever(BaseRetriever):  # type: ignore[misc]
     ) -> None:
         super().__init__(**more)
         base.check_service(service)
-        wanted = filter_of(filters) if isinstance(filters, MetadataFilters) else filters
+        wanted = translate_filter(filters) if isinstance(filters, MetadataFilters) else filters
         given = {"collection": collection, "filter": wanted, "top_k": top_k, "tenant": tenant}
         self._service = service
-        self._options = base.options_of(given, options or {})
+        self._options = base.merge_options(given, options or {})
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return _nodes(base.retrieve(self._service, query_bundle.query_str, self._options))
@@ -88,7 +88,7 @@ def _nodes(result: Result) -> list[NodeWithScore]:
             node=PassageNode(
                 id_=hit.id,
                 text=hit.text,
-                metadata=base.metadata_of(result, hit),
+                metadata=base.hit_metadata(result, hit),
                 excluded_llm_metadata_keys=hidden,
                 excluded_embed_metadata_keys=hidden,
                 start_char_idx=hit.start,
@@ -101,7 +101,7 @@ def _nodes(result: Result) -> list[NodeWithScore]:
     ]
 
 
-def filter_of(filters: MetadataFilters) -> dict[str, Any] | None:
+def translate_filter(filters: MetadataFilters) -> dict[str, Any] | None:
     """Translate LlamaIndex's filters into signalbox's grammar with the same meaning; None if there are no conditions.
 
     Raises:
@@ -118,7 +118,7 @@ def filter_of(filters: MetadataFilters) -> dict[str, Any] | None:
 
 def _one(part: "MetadataFilter | MetadataFilters") -> dict[str, Any] | None:
     if isinstance(part, MetadataFilters):
-        return filter_of(part)
+        return translate_filter(part)
     operator, key, value = part.operator.value, part.key, part.value
     if operator == "is_empty":
         return {"type": "exists", "key": key, "value": False}

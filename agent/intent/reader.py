@@ -14,56 +14,54 @@ from functools import lru_cache
 from itertools import islice
 from typing import TypeVar
 
-from agent.intent import rules, transform, turn, vocabulary
-from agent.intent.caller import Offered, Stating, ignored_by
-from agent.intent.derived import nouns_of
-from agent.intent.model import ask as model_step
-from agent.intent.model import sqlwriter
-from agent.intent.reading import Reading, Transforms, question_language
-from agent.intent.rules import Context, RulesReading
-from agent.intent.same import Same
+from agent.intent import rules_reader, transform
+from agent.intent.caller_limits import IntentBuilder, ValueGuard, ignored_conditions
+from agent.intent.identity_cache import IdentityKey
+from agent.intent.language.text import chinese_pairs, readable, tokenize
+from agent.intent.model import request as model_step
+from agent.intent.model import sql_generation
+from agent.intent.reading import Reading, TransformOutcome, question_language
+from agent.intent.rules_reader import ReadingContext, RulesReading
 from agent.intent.sources import WEB
-from agent.intent.text import chinese_pairs, readable, tokenize
 from agent.intent.time.periods import Calendar
 from agent.intent.transform.base import TransformInput as Transformable
-from agent.intent.vocabulary import Vocabulary
-from agent.llm.calls import Calls
+from agent.intent.turn import outside_sources
+from agent.intent.values import vocabulary
+from agent.intent.values.inferred_words import document_nouns_of
+from agent.intent.values.vocabulary import Vocabulary
+from agent.llm.call_log import CallLog
 from agent.llm.model import Model, ModelFailed
+from agent.options import deadline_shares
 from agent.settings import Settings
 from agent.types import Intent, Message, Request, SourceChoice
-from prompts import Library, packaged
-from retrievers.core.breakers import Breaker
+from prompts import TemplateLibrary, packaged_templates
+from retrievers.core.circuit_breakers import CircuitBreaker
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter
-from retrievers.core.tasks import within
+from retrievers.core.timeouts import wait_within
 from retrievers.core.types import Card, FieldCatalogue, Scope
 from retrievers.embed import Embedder
-from retrievers.postgres.catalogue import Catalogue, filterable
-from retrievers.text import glosses
+from retrievers.postgres.catalogue import Catalogue, filterable_fields
+from retrievers.text import chinese_dictionary
 from retrievers.text.analysis import analyse
-from retrievers.text.ids import first_passages, only_id
+from retrievers.text.document_ids import candidate_chunk_ids, sole_id
 
-Told = TypeVar("Told")
-Columns = Callable[[Scope], Awaitable[Mapping[str, str]]]
+T = TypeVar("T")
+ViewColumns = Callable[[Scope], Awaitable[Mapping[str, str]]]
 
 _LARGE = 1000
 _LONG = 250
 """Minimum characters of a question that is read in a thread, because reading it may take tens of milliseconds."""
 _MANY_VALUES = 300
 """Maximum number of values whose names are collected on the event loop; 2,000 take 0.2 s."""
-_AHEAD_S = 0.5
+_PRELOAD_AFTER_S = 0.5
 """Seconds after a question before the dictionary is preloaded; by then a one-question process has ended."""
-_HELP_SHARE = 0.1
-"""Share of the remaining time that each optional database lookup may take."""
 _LONGEST_SPAN = 4
 _MOST_SPANS = 400
 _MOST_WORDS = 80
 """Maximum number of words for which passage counts are looked up."""
 _MOST_COLLECTIONS = 40
 """Maximum number of collections that are described to the model."""
-# Share of the remaining time by which the model must have answered; the rest is for merging its reading. Its later
-# calls, for SQL and query transformers, share this limit, so that a slow one does not cost the reading.
-_MODEL_BY = 0.75
 # Share of the configured timeout after which a silent model counts as failed. It is measured against the setting, not
 # against the caller's own timeout, because all requests share the breaker.
 _PATIENCE = 0.6
@@ -75,7 +73,7 @@ _log.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True)
-class Cascade:
+class CascadeReader:
     """Reads the question of a request by rules, and by a model where these are not enough. See `IntentReader`.
 
     Args:
@@ -92,14 +90,14 @@ class Cascade:
     cards: Mapping[str, Card]
     embedder: Embedder
     model: Model | None = None
-    columns: Columns | None = None
-    breaker: Breaker = field(default_factory=Breaker)
+    columns: ViewColumns | None = None
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     withheld: frozenset[str] = frozenset()
-    templates: Library = field(default_factory=packaged)
-    collecting: dict[Same[FieldCatalogue], "asyncio.Task[Vocabulary]"] = field(default_factory=dict)
+    templates: TemplateLibrary = field(default_factory=packaged_templates)
+    collecting: dict[IdentityKey[FieldCatalogue], "asyncio.Task[Vocabulary]"] = field(default_factory=dict)
 
-    def over(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "Cascade":
-        """See `IntentReader.over`."""
+    def with_sources(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "CascadeReader":
+        """See `IntentReader.with_sources`."""
         return replace(self, cards=cards, withheld=self.withheld | withheld)
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
@@ -110,70 +108,75 @@ class Cascade:
         question, history = request.question, request.history
         language = question_language(question, scope)
 
-        async def read(context: Context) -> RulesReading:
+        async def read(context: ReadingContext) -> RulesReading:
             values = sum(len(one.values) for one in context.catalogue.fields.values())
             if values > _MANY_VALUES:
                 await self._collect_names(context.catalogue)
-            if history or len(question) > _LONG or values > _MANY_VALUES or not glosses.is_loaded():
+            is_slow = bool(history) or len(question) > _LONG or values > _MANY_VALUES
+            if is_slow or not chinese_dictionary.is_dictionary_loaded():
                 # Each of these may block the event loop for too long: a conversation has several turns, the names of
                 # many values are collected anew after each change, and Chinese field names may load the dictionary.
-                made = await asyncio.to_thread(rules.read_rules, question, history, context)
-                asyncio.get_running_loop().call_later(_AHEAD_S, glosses.read_ahead)
+                made = await asyncio.to_thread(rules_reader.read_by_rules, question, history, context)
+                asyncio.get_running_loop().call_later(_PRELOAD_AFTER_S, chinese_dictionary.preload_dictionary)
             else:
-                made = rules.read_rules(question, history, context)
+                made = rules_reader.read_by_rules(question, history, context)
             if not history and await self._names_a_document(question, scope, wanted, deadline):
-                return rules.of_document(made, context)
-            made = await turn.judge(made, scope, self.catalogue, self.cards, self.embedder, language)
+                return rules_reader.document_id_reading(made, context)
+            made = await outside_sources.choose_outside_source(
+                made, scope, self.catalogue, self.cards, self.embedder, language
+            )
             return replace(made, sources=tuple(one for one in made.sources if one.name not in self.withheld))
 
         context = await self._context(question, request, scope, deadline)
         made = await read(context)
-        offered = Offered(self.catalogue, scope, wanted, deadline) if wanted is not None else None
-        if offered is not None:
-            made = await offered.in_rules(made, history, context, read)
-        fields = filterable(scope)
-        ignored = frozenset(ignored_by(request, fields))
-        stating = Stating(request, scope, wanted, fields, self.cards, ignored, self.withheld)
+        guard = ValueGuard(self.catalogue, scope, wanted, deadline) if wanted is not None else None
+        if guard is not None:
+            made = await guard.check_rules_reading(made, history, context, read)
+        fields = filterable_fields(scope)
+        ignored = frozenset(ignored_conditions(request, fields))
+        builder = IntentBuilder(request, scope, wanted, fields, self.cards, ignored, self.withheld)
         is_long = len(question) > _LONG  # glossing its Chinese words would block the event loop too long
-        reading = await asyncio.to_thread(stating.of_rules, made) if is_long else stating.of_rules(made)
+        reading = await asyncio.to_thread(builder.from_rules, made) if is_long else builder.from_rules(made)
         searched = reading.first.kind == "retrieve"
         # Listed as skipped until the transformers have run.
-        transforms = Transforms(degraded=transform.skipped(self.settings.transforms) if searched else ())
+        transforms = TransformOutcome(degraded=transform.skipped_notes(self.settings.transforms) if searched else ())
         reading = replace(reading, transforms=transforms)
         if self.model is None or mode == "rules" or (made.complete and mode != "llm"):
             return reading
-        calls = Calls()
-        later = self._later(calls.watch(self.model), stating, context, history, made, deadline, offered, transforms)
+        calls = CallLog()
+        later = self._read_by_model(
+            calls.logged_model(self.model), builder, context, history, made, deadline, guard, transforms
+        )
         return replace(reading, later=later, calls=calls)
 
     async def _collect_names(self, catalogue: FieldCatalogue) -> None:
-        """Build a catalogue's vocabulary, so that it is in the cache of `vocabulary.build`; this may take seconds.
+        """Build a catalogue's vocabulary, so that it is in the cache of `build_vocabulary`; this may take seconds.
 
         One thread builds it for all requests that wait. If each used its own thread, none would be left for other work.
         """
-        key = Same(catalogue)
+        key = IdentityKey(catalogue)
         if key not in self.collecting:
-            self.collecting[key] = asyncio.create_task(asyncio.to_thread(vocabulary.build, catalogue))
+            self.collecting[key] = asyncio.create_task(asyncio.to_thread(vocabulary.build_vocabulary, catalogue))
             self.collecting[key].add_done_callback(lambda _: self.collecting.pop(key))
         await asyncio.shield(self.collecting[key])
 
     async def _names_a_document(self, question: str, scope: Scope, wanted: Filter | None, deadline: float) -> bool:
         """Return whether a question is only the id of a document that meets the caller's filter `wanted`."""
-        word = only_id(question)
-        ids = first_passages([word], scope.collections) if word else []
+        word = sole_id(question)
+        ids = candidate_chunk_ids([word], scope.collections) if word else []
         return bool(ids and await _in_time(self.catalogue.load(scope, ids, wanted), {}, deadline))
 
-    async def _context(self, question: str, request: Request, scope: Scope, deadline: float) -> Context:
+    async def _context(self, question: str, request: Request, scope: Scope, deadline: float) -> ReadingContext:
         fields = await self.catalogue.fields(scope)
         now = local(request.now, self.settings.zone)
         calendar = Calendar(now.date(), self.settings.week_start, self.settings.fiscal_year_start)
         more: Sequence[tuple[str, str, int]] = ()
         if any(one.distinct > _LARGE for one in fields.fields.values()):
             more = await self.catalogue.find_values(scope, _spans(question, request))
-        called = await _in_time(self.catalogue.called(scope), (), deadline)
-        nouns = nouns_of(called, fields)
+        called = await _in_time(self.catalogue.document_nouns(scope), (), deadline)
+        nouns = document_nouns_of(called, fields)
         frequencies = await _in_time(self._frequencies(question, request, scope), {}, deadline)
-        return Context(fields, nouns, self.cards, calendar, now, more, frequencies)
+        return ReadingContext(fields, nouns, self.cards, calendar, now, more, frequencies)
 
     async def _frequencies(self, question: str, request: Request, scope: Scope) -> Mapping[str, float]:
         """Map each word of the question and of the last three turns to the share of passages that contain it."""
@@ -182,16 +185,16 @@ class Cascade:
         chunks = max(sum(one.chunks for one in scope.collections), 1)
         return {word: sum(known.get(term, 0) for known in counts.values()) / chunks for word, term in terms.items()}
 
-    def _later(
+    def _read_by_model(
         self,
         model: Model,
-        stating: Stating,
-        context: Context,
+        builder: IntentBuilder,
+        context: ReadingContext,
         history: Sequence[Message],
         ruled: RulesReading,
         deadline: float,
-        offered: Offered | None,
-        transforms: Transforms,
+        guard: ValueGuard | None,
+        transforms: TransformOutcome,
     ) -> Awaitable[Intent | None]:
         """Return a coroutine that asks the model for a reading, writes SQL if needed, and applies the transformers.
 
@@ -199,34 +202,34 @@ class Cascade:
 
         Args:
             ruled: the rules' reading.
-            offered: limits the values shown to the model to those inside the caller's filter; None without a filter.
+            guard: limits the values shown to the model to those inside the caller's filter; None without a filter.
             transforms: filled with what the transformers did.
         """
 
         async def reading() -> Intent | None:
             nonlocal context
-            question, collection = stating.request.question, stating.request.collection
-            if offered is not None:
-                context = replace(context, catalogue=await offered.for_model(context.catalogue))
+            question, collection = builder.request.question, builder.request.collection
+            if guard is not None:
+                context = replace(context, catalogue=await guard.catalogue_for_model(context.catalogue))
             if not self.breaker.admit():
                 return None
             started = time.monotonic()
-            by = started + _MODEL_BY * (deadline - started)
+            by = started + deadline_shares.MODEL_CALLS_BY * (deadline - started)
             patience_s = _PATIENCE * self.settings.timeout_s
             works: bool | None = None
             try:
-                said = await model_step.ask(
+                said = await model_step.request_reading(
                     model,
                     question,
                     history,
                     context.now,
                     context.catalogue,
-                    _offered(self.cards, self.withheld),
+                    _model_sources(self.cards, self.withheld),
                     by,
                     collection,
-                    languages=_languages(stating.scope),
-                    collections=await self._held(stating.scope, by),
-                    templates=self.templates.of(stating.scope.tenant),
+                    languages=_languages(builder.scope),
+                    collections=await self._collection_descriptions(builder.scope, by),
+                    templates=self.templates.for_tenant(builder.scope.tenant),
                 )
                 works = True
             except ModelFailed as error:
@@ -239,18 +242,18 @@ class Cascade:
                 works = False if time.monotonic() - started >= patience_s else None
                 raise
             finally:
-                self.breaker.ended(works)
-            intent = stating.of_model(said, context, ruled)
+                self.breaker.record_outcome(works)
+            intent = builder.from_model(said, context, ruled)
             if said.kind == "aggregate" and intent.aggregate is None and self.columns is not None:
-                intent = await self._with_statement(self.columns, model, intent, stating, context, by)
+                intent = await self._with_sql(self.columns, model, intent, builder, context, by)
             if intent.kind == "none":
                 transforms.degraded = ()
                 return intent
-            return await self._transformed(intent, model, history, stating, by, transforms)
+            return await self._transformed(intent, model, history, builder, by, transforms)
 
         return reading()
 
-    async def _held(self, scope: Scope, deadline: float) -> Mapping[str, str]:
+    async def _collection_descriptions(self, scope: Scope, deadline: float) -> Mapping[str, str]:
         """Map each collection's name to its description, "" if the lookup fails or is late.
 
         The result is {} for fewer than two collections, because the model then has none to choose.
@@ -260,7 +263,7 @@ class Cascade:
             return {}
 
         async def described(name: str) -> str:
-            return (await self.catalogue.description(scope.only([name])))[0]
+            return (await self.catalogue.description(scope.restricted_to([name])))[0]
 
         return {name: await _in_time(described(name), "", deadline) for name in names}
 
@@ -269,9 +272,9 @@ class Cascade:
         intent: Intent,
         model: Model,
         history: Sequence[Message],
-        stating: Stating,
+        builder: IntentBuilder,
         deadline: float,
-        done: Transforms,
+        done: TransformOutcome,
     ) -> Intent:
         """Return the intent with the searches that the configured query transformers make from the question.
 
@@ -281,35 +284,36 @@ class Cascade:
         names = self.settings.transforms
         if not names:
             return intent
-        into = next(iter(_languages(stating.scope)), None)
+        into = next(iter(_languages(builder.scope)), None)
         asked = Transformable(
             intent.question,
             history,
-            stating.request.collection,
+            builder.request.collection,
             intent.language,
             into,
-            self.templates.of(stating.scope.tenant),
+            self.templates.for_tenant(builder.scope.tenant),
         )
-        made = await transform.apply(names, asked, model, min(deadline, time.monotonic() + _TRANSFORMS_S))
-        done.vector_only, done.degraded = made.vector_only, transform.unavailable(made.failed)
+        made = await transform.run_transformers(names, asked, model, min(deadline, time.monotonic() + _TRANSFORMS_S))
+        done.vector_only, done.degraded = made.vector_only, transform.unavailable_notes(made.failed)
         done.replaced = made.question != intent.question
         own = (made.question,) if done.replaced else intent.searches
         return intent.model_copy(update={"searches": tuple(dict.fromkeys((*own, *made.searches)))})
 
-    async def _with_statement(
-        self, columns: Columns, model: Model, intent: Intent, stating: Stating, context: Context, deadline: float
-    ) -> Intent:
+    async def _with_sql(
+        self, columns: ViewColumns, model: Model, intent: Intent, builder: IntentBuilder, context: ReadingContext,
+        deadline: float,
+    ) -> Intent:  # fmt: skip
         """Return the intent with SQL written by the model, for a calculation that no aggregate expresses.
 
         The SQL source's guard checks the statement later; if it refuses, the result reports that as this source's
         outcome. If the model or the view is unavailable, the intent is returned unchanged.
         """
         try:
-            view = await columns(stating.scope)
-            statement = await sqlwriter.write(
+            view = await columns(builder.scope)
+            statement = await sql_generation.write_sql(
                 model, intent.question, view, context.now, deadline,
-                collection=stating.request.collection, catalogue=context.catalogue,
-                templates=self.templates.of(stating.scope.tenant),
+                collection=builder.request.collection, catalogue=context.catalogue,
+                templates=self.templates.for_tenant(builder.scope.tenant),
             )  # fmt: skip
         except (ModelFailed, Unavailable):
             return intent
@@ -321,10 +325,10 @@ class Cascade:
         )
 
 
-async def _in_time(work: Awaitable[Told], otherwise: Told, deadline: float) -> Told:
+async def _in_time(work: Awaitable[T], otherwise: T, deadline: float) -> T:
     """Return the result of an optional lookup, or `otherwise` if the database fails or does not answer in time."""
     try:
-        return await within(work, _HELP_SHARE * (deadline - time.monotonic()))
+        return await wait_within(work, deadline_shares.READING_LOOKUP * (deadline - time.monotonic()))
     except (TimeoutError, ConnectionAbortedError, Unavailable):
         return otherwise
 
@@ -348,7 +352,7 @@ def terms_of(texts: Sequence[str]) -> dict[str, str]:
 @lru_cache(maxsize=4096)
 def _term(word: str) -> str:
     """Return the full-text term that a word is searched by; "" for a word that is not searched."""
-    return next((term.text for term in analyse(word, "en") if not term.extra), "")
+    return next((term.text for term in analyse(word, "en") if not term.derived), "")
 
 
 def _printable(reason: str) -> str:
@@ -371,7 +375,7 @@ def _spans(question: str, request: Request) -> list[str]:
     return list(spans)[:_MOST_SPANS]
 
 
-def _offered(cards: Mapping[str, Card], withheld: Collection[str]) -> list[Card]:
+def _model_sources(cards: Mapping[str, Card], withheld: Collection[str]) -> list[Card]:
     """Return the sources that the model may choose from.
 
     The web is offered even where no web source is connected, so that the answer can say that it was needed.
@@ -384,7 +388,7 @@ def _offered(cards: Mapping[str, Card], withheld: Collection[str]) -> list[Card]
 def _languages(scope: Scope) -> tuple[str, ...]:
     """Return the ISO 639-1 codes of the documents' languages, the most frequent first."""
     counts: dict[str, int] = {}
-    for one in scope.all:
+    for one in scope.all_collections:
         for language, count in one.languages.items():
             counts[language] = counts.get(language, 0) + count
     return tuple(sorted(counts, key=lambda language: (-counts[language], language)))

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from agent.intent.sources import usual
-from agent.llm.calls import Calls
+from agent.intent.sources import default_sources
+from agent.llm.call_log import CallLog
 from agent.types import Intent, Request, SourceChoice
-from retrievers.core.filters import Filter, to_json
+from retrievers.core.filters import Filter, filter_to_json
 from retrievers.core.types import Card, Scope
-from retrievers.text.languages import detect
+from retrievers.text.languages import detect_language
 
 FILTERS_FROM = 0.9
 """Minimum probability at which a constraint filters."""
@@ -18,7 +18,7 @@ BOOSTS_FROM = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class ConstraintRecord:
     """A constraint read from a question, as the record of how an answer came about shows it.
 
     Attributes:
@@ -34,7 +34,7 @@ class Stated:
 
 
 @dataclass(slots=True)
-class Transforms:
+class TransformOutcome:
     """What query transformers did to the searches of a model's reading; filled while `Reading.later` runs.
 
     Attributes:
@@ -74,16 +74,16 @@ class Reading:
     firm: tuple[Filter, ...] = ()
     soft: tuple[Filter, ...] = ()
     degraded: tuple[str, ...] = ()
-    stated: tuple[Stated, ...] = ()
-    calls: Calls = field(default_factory=Calls)
-    transforms: Transforms = field(default_factory=Transforms)
+    stated: tuple[ConstraintRecord, ...] = ()
+    calls: CallLog = field(default_factory=CallLog)
+    transforms: TransformOutcome = field(default_factory=TransformOutcome)
     is_listing: bool = False
 
 
 class IntentReader(Protocol):
     """Makes a `Reading` of the question in a request."""
 
-    def over(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "IntentReader":
+    def with_sources(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "IntentReader":
         """Return a reader that may only choose these sources.
 
         Args:
@@ -105,7 +105,7 @@ class IntentReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Off:
+class LiteralReader:
     """Reader that infers no constraints or calculations: the question is searched as it is written.
 
     Args:
@@ -114,16 +114,16 @@ class Off:
 
     sources: Sequence[str]
 
-    def over(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "Off":
-        """See `IntentReader.over`."""
-        return Off(usual(cards))
+    def with_sources(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "LiteralReader":
+        """See `IntentReader.with_sources`."""
+        return LiteralReader(default_sources(cards))
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
         """See `IntentReader.read`."""
-        return Reading(stated_alone(request, scope, wanted, self.sources))
+        return Reading(literal_intent(request, scope, wanted, self.sources))
 
 
-def stated_alone(request: Request, scope: Scope, wanted: Filter | None, sources: Sequence[str]) -> Intent:
+def literal_intent(request: Request, scope: Scope, wanted: Filter | None, sources: Sequence[str]) -> Intent:
     """Return the intent that searches the question as it is written, with the filter and sources of the caller.
 
     Args:
@@ -135,8 +135,8 @@ def stated_alone(request: Request, scope: Scope, wanted: Filter | None, sources:
         question=question,
         language=question_language(question, scope),
         searches=(question,),
-        collections=tuple(sorted({collection.name for collection in scope.all})),
-        filter=to_json(wanted) if wanted else None,
+        collections=tuple(sorted({collection.name for collection in scope.all_collections})),
+        filter=filter_to_json(wanted) if wanted else None,
         sources=tuple(
             SourceChoice(name=name, confidence=1.0, reason="named by the caller" if request.sources else "default")
             for name in dict.fromkeys(request.sources or sources)
@@ -150,5 +150,5 @@ def question_language(question: str, scope: Scope) -> str:
 
     Without this choice, a short question would often be taken for another language.
     """
-    written = {language for collection in scope.all for language in collection.languages}
-    return detect(question, written or None)
+    written = {language for collection in scope.all_collections for language in collection.languages}
+    return detect_language(question, written or None)

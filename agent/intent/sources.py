@@ -3,15 +3,17 @@
 from collections.abc import Collection, Mapping
 
 from agent.types import SourceSummary
-from retrievers.core.protocols import is_holder
+from retrievers.configured_sources.collection_group import CollectionGroup
+from retrievers.core.protocol_checks import holds_documents
 from retrievers.core.types import Card, Retriever, Scope
-from retrievers.named.group import CollectionGroup
 
 WEB = "web"
 """Name of the source for questions about the world, even if no web source is configured."""
 
 
-def offered(sources: Mapping[str, Retriever], scope: Scope, named: Collection[str] = ()) -> dict[str, Retriever]:
+def readable_sources(
+    sources: Mapping[str, Retriever], scope: Scope, named: Collection[str] = ()
+) -> dict[str, Retriever]:
     """Return the sources that hold something the request may read, in the order of `sources`.
 
     Only these are shown to a model, chosen by rules, or searched because the chosen ones found too little.
@@ -23,17 +25,17 @@ def offered(sources: Mapping[str, Retriever], scope: Scope, named: Collection[st
     return {name: one for name, one in sources.items() if name in named or _holds_something(one, scope)}
 
 
-def partial(sources: Mapping[str, Retriever], scope: Scope) -> frozenset[str]:
+def partial_groups(sources: Mapping[str, Retriever], scope: Scope) -> frozenset[str]:
     """Return the names of groups of collections that are only partly in the scope."""
     return frozenset(name for name, one in sources.items() if isinstance(one, CollectionGroup) and one.missing(scope))
 
 
-def usual(cards: Mapping[str, Card]) -> list[str]:
+def default_sources(cards: Mapping[str, Card]) -> list[str]:
     """Return the document sources used if none is chosen, without those that search a part of what others search."""
     return [name for name, card in cards.items() if card.kind == "documents" and not card.part]
 
 
-def cheapest_world(cards: Mapping[str, Card]) -> str:
+def cheapest_world_source(cards: Mapping[str, Card]) -> str:
     """Return the source for questions about the world: `WEB`, else the cheapest that answers such questions.
 
     If there is none, `WEB` is returned, so that the result reports it as unavailable.
@@ -45,12 +47,12 @@ def cheapest_world(cards: Mapping[str, Card]) -> str:
     )
 
 
-def is_place(source: Retriever) -> bool:
+def is_location(source: Retriever) -> bool:
     """Return whether choosing this source says where to look (a folder), and not only how (full text)."""
-    return source.card.named or is_holder(source)
+    return source.card.named or holds_documents(source)
 
 
-def summary(source: Retriever, scope: Scope, *, timeout_s: float, resting: bool) -> SourceSummary:
+def summarise_source(source: Retriever, scope: Scope, *, timeout_s: float, resting: bool) -> SourceSummary:
     """Describe a source for the caller, without its address, its keys, or collections outside the scope.
 
     Args:
@@ -70,4 +72,4 @@ def _holds_something(source: Retriever, scope: Scope) -> bool:
     if isinstance(source, CollectionGroup):
         return len(source.missing(scope)) < len(source.collections)
     name = source.card.name
-    return not is_holder(source) or any(one.name == name for one in scope.beside)
+    return not holds_documents(source) or any(one.name == name for one in scope.external_collections)

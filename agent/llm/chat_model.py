@@ -14,14 +14,21 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agent.llm.answers import CUT, LONGEST_TEXT, read_answer, read_delta
-from agent.llm.attempts import CallState, FormRefused, fault_of_status, next_event, reason_of_status, with_retries
-from agent.llm.forms import ReplyForm, reply_format, schema_text
-from agent.llm.json import BadReply, Spoken, ends_unmarked_thoughts, parse, without_thoughts
-from agent.llm.messages import cleaned, cleaned_options
-from agent.llm.model import CallUsage, Messages, ModelFailed, Reply, no_answer
-from agent.llm.options import Options, ToolCalls
-from agent.llm.wire import Wire
+from agent.llm.call_options import CallOptions, ToolCallAssembler
+from agent.llm.chat_client import ChatClient
+from agent.llm.completion_parsing import CUT_REASONS, LONGEST_TEXT, parse_completion, parse_stream_event
+from agent.llm.message_cleaning import clean_messages, clean_options
+from agent.llm.model import CallUsage, Messages, ModelFailed, Reply, timeout_reason
+from agent.llm.reply_format import ReplyFormat, reply_format, schema_text
+from agent.llm.reply_json import BadReply, ReasoningFilter, has_unopened_reasoning, parse, strip_reasoning
+from agent.llm.retries import (
+    CallState,
+    RequestFormRejected,
+    fault_of_status,
+    next_event,
+    reason_of_status,
+    send_with_retries,
+)
 from agent.types import FinishReason
 
 _PROSE_BEFORE_STEPPING_DOWN = 2
@@ -43,13 +50,13 @@ class ChatModel:
     Args:
         name: the name in the settings, shown in errors.
         model: the name by which the server knows the model.
-        wire: the client that sends the requests.
+        client: the client that sends the requests.
     """
 
-    def __init__(self, name: str, model: str, wire: Wire) -> None:
+    def __init__(self, name: str, model: str, client: ChatClient) -> None:
         self.name = name
-        self._model, self._wire = model, wire
-        self._rung = ReplyForm.SCHEMA
+        self._model, self._client = model, client
+        self._rung = ReplyFormat.SCHEMA
         self._prose = 0
         self._options: dict[str, Any] = {"temperature": 0}
         self._stream_options: dict[str, Any] = {"stream_options": {"include_usage": True}}
@@ -71,9 +78,9 @@ class ChatModel:
             raise ModelFailed("no time was left for the call", fault="late")
         try:
             async with asyncio.timeout(given_s):
-                text, parsed = await self._answer(await cleaned(messages), schema, run)
+                text, parsed = await self._answer(await clean_messages(messages), schema, run)
         except TimeoutError:
-            raise ModelFailed(no_answer(given_s), fault="late") from None
+            raise ModelFailed(timeout_reason(given_s), fault="late") from None
         elapsed_ms = round((time.monotonic() - run.started) * 1000, 3)
         return Reply(text, parsed, run.usage, self._model, run.attempts, elapsed_ms)
 
@@ -91,22 +98,22 @@ class ChatModel:
         given_s = run.left_s()
         if given_s <= 0:
             raise ModelFailed("no time was left for the call", fault="late")
-        spoken, text, finished = Spoken(thinks_first=self._thinks_first), "", None
-        wanted, calls = Options(await cleaned_options(options or {})), ToolCalls()
-        events, event = await self._begin(await cleaned(messages), run, wanted)
+        spoken, text, finished = ReasoningFilter(thinks_first=self._thinks_first), "", None
+        wanted, calls = CallOptions(await clean_options(options or {})), ToolCallAssembler()
+        events, event = await self._begin(await clean_messages(messages), run, wanted)
         async with aclosing(events):
             while event is not None:
                 # Some servers report running totals in every chunk: the last one is the total.
                 run.usage = CallUsage.from_json(event["usage"]) if event.get("usage") else run.usage
-                said, finished = read_delta(event, finished, calls)
+                said, finished = parse_stream_event(event, finished, calls)
                 text += said
                 if len(text) > LONGEST_TEXT:
                     raise ModelFailed(f"its answer is longer than {LONGEST_TEXT:,} characters")
                 if piece := spoken.feed(said):
                     yield piece
-                if finished in CUT and not (finished == "length" and wanted.limited):
-                    raise ModelFailed(CUT[finished])
-                if calls.is_over:
+                if finished in CUT_REASONS and not (finished == "length" and wanted.limits_tokens):
+                    raise ModelFailed(CUT_REASONS[finished])
+                if calls.is_over_limit:
                     finished = "tool_calls"
                     break
                 event = await next_event(events, run, given_s)
@@ -114,9 +121,9 @@ class ChatModel:
             raise ModelFailed("its answer broke off", fault="down")
         if piece := spoken.end():
             yield piece
-        self._thinks_first = self._thinks_first or ends_unmarked_thoughts(text)
-        made = calls.made()
-        if not without_thoughts(text) and not made:
+        self._thinks_first = self._thinks_first or has_unopened_reasoning(text)
+        made = calls.assembled_calls()
+        if not strip_reasoning(text) and not made:
             raise ModelFailed("its answer is empty")
         elapsed_ms = round((time.monotonic() - run.started) * 1000, 3)
         # Some servers end an answer of tool calls with "stop".
@@ -130,8 +137,8 @@ class ChatModel:
             ModelFailed: the server or the model does not answer.
         """
         try:
-            known = await with_retries(self._wire.models, CallState(deadline, retries_left=0))
-        except FormRefused:
+            known = await send_with_retries(self._client.list_models, CallState(deadline, retries_left=0))
+        except RequestFormRejected:
             known = None
         if known is None or self._model not in known:
             ask = [{"role": "user", "content": "Answer with the word ok."}]
@@ -142,26 +149,26 @@ class ChatModel:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        await self._wire.aclose()
+        await self._client.aclose()
 
     async def _answer(
         self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: CallState
     ) -> tuple[str, BaseModel | None]:
         """Return (text of the answer, parsed answer or None without a schema); ask for one repair if it is unusable."""
-        text, rung = await self._ask(messages, schema, run)
+        text, form = await self._ask(messages, schema, run)
         if schema is None:
-            if not without_thoughts(text):
+            if not strip_reasoning(text):
                 raise ModelFailed("its answer is empty")
             return text, None
         try:
             return text, parse(text, schema)
         except BadReply as error:
             problem = error
-        if problem.prose and rung is ReplyForm.SCHEMA:
+        if problem.prose and form is ReplyFormat.SCHEMA:
             # The server probably ignores schemas, so that the model never saw it. Other forms put it into the prompt.
             self._prose += 1
             if self._prose >= _PROSE_BEFORE_STEPPING_DOWN:
-                self._rung = max(self._rung, ReplyForm.OBJECT)
+                self._rung = max(self._rung, ReplyFormat.OBJECT)
         # A repair takes about as long as the first answer, so it would be late.
         if run.left_s() < (time.monotonic() - run.started) / 2:
             raise ModelFailed(f"its reply cannot be used: {problem.reason}")
@@ -178,33 +185,35 @@ class ChatModel:
 
     async def _ask(
         self, messages: list[dict[str, Any]], schema: type[BaseModel] | None, run: CallState
-    ) -> tuple[str, ReplyForm]:
+    ) -> tuple[str, ReplyFormat]:
         """Return (text of one answer, output form used); while the server rejects the form, try the next one."""
-        rung = self._rung if schema else ReplyForm.TEXT
+        form = self._rung if schema else ReplyFormat.TEXT
         while True:
-            body = {"model": self._model, "messages": messages, **self._options, **reply_format(rung, schema)}
-            if schema and rung is not ReplyForm.SCHEMA:
+            body = {"model": self._model, "messages": messages, **self._options, **reply_format(form, schema)}
+            if schema and form is not ReplyFormat.SCHEMA:
                 last = messages[-1]
                 body["messages"] = [*messages[:-1], {**last, "content": f"{last['content']}\n\n{schema_text(schema)}"}]
             try:
-                text = read_answer(
-                    await with_retries(partial(self._wire.send, body), run), run, by_tool=rung is ReplyForm.TOOL
+                text = parse_completion(
+                    await send_with_retries(partial(self._client.send, body), run),
+                    run,
+                    by_tool=form is ReplyFormat.TOOL,
                 )
-            except FormRefused as refusal:
-                rung = self._step_down(rung, refusal)
+            except RequestFormRejected as refusal:
+                form = self._step_down(form, refusal)
                 continue
             if schema:
                 # Only a success shows that the form was what the server rejected.
-                self._rung = max(self._rung, rung)
-            return text, rung
+                self._rung = max(self._rung, form)
+            return text, form
 
     async def _begin(
-        self, messages: list[dict[str, Any]], run: CallState, options: Options
+        self, messages: list[dict[str, Any]], run: CallState, options: CallOptions
     ) -> tuple[AsyncGenerator[dict[str, Any]], dict[str, Any] | None]:
         """Start a stream and return (its events after the first, its first event or None if it is empty)."""
 
         async def begin(timeout_s: float) -> tuple[AsyncGenerator[dict[str, Any]], dict[str, Any] | None]:
-            events = self._wire.events(body, timeout_s)
+            events = self._client.stream_events(body, timeout_s)
             try:
                 return events, await anext(events, None)
             except BaseException:
@@ -215,29 +224,29 @@ class ChatModel:
             body = {"model": self._model, "messages": messages, "stream": True, **self._options, **self._stream_options}
             body |= options.values
             try:
-                return await with_retries(begin, run)
-            except FormRefused as refusal:
-                if self._stream_options and _OF_THE_USAGE.search(refusal.said):
+                return await send_with_retries(begin, run)
+            except RequestFormRejected as refusal:
+                if self._stream_options and _OF_THE_USAGE.search(refusal.error_text):
                     self._stream_options = {}
-                elif _OF_THE_LENGTH.search(refusal.said) or not options.reduce(refusal.said):
-                    self._step_down(ReplyForm.TEXT, refusal)
+                elif _OF_THE_LENGTH.search(refusal.error_text) or not options.drop_rejected(refusal.error_text):
+                    self._step_down(ReplyFormat.TEXT, refusal)
 
-    def _step_down(self, rung: ReplyForm, refusal: FormRefused) -> ReplyForm:
-        """Return the output form to try after `rung` was rejected; `rung` again if the temperature was the reason.
+    def _step_down(self, form: ReplyFormat, refusal: RequestFormRejected) -> ReplyFormat:
+        """Return the output form to try after `form` was rejected; `form` again if the temperature was the reason.
 
         Raises:
             ModelFailed: the rejection is not about the output form.
         """
-        if _OF_THE_LENGTH.search(refusal.said):
+        if _OF_THE_LENGTH.search(refusal.error_text):
             raise ModelFailed("the prompt is too long for the model") from None
-        if _OF_THE_MODEL.search(refusal.said):
+        if _OF_THE_MODEL.search(refusal.error_text):
             raise ModelFailed(f"the server has no model {self._model}") from None
-        if "temperature" in self._options and _OF_THE_TEMPERATURE.search(refusal.said):
+        if "temperature" in self._options and _OF_THE_TEMPERATURE.search(refusal.error_text):
             self._options = {}
-            return rung
-        if rung is ReplyForm.TEXT:
+            return form
+        if form is ReplyFormat.TEXT:
             raise ModelFailed(reason_of_status(refusal.status), fault=fault_of_status(refusal.status)) from None
-        if rung is ReplyForm.OBJECT and not _OF_THE_FORM.search(refusal.said):
+        if form is ReplyFormat.OBJECT and not _OF_THE_FORM.search(refusal.error_text):
             # An error without a reason may have any cause. Plain text shows at once whether the form is the cause.
-            return ReplyForm.TEXT
-        return ReplyForm(rung + 1)
+            return ReplyFormat.TEXT
+        return ReplyFormat(form + 1)

@@ -8,12 +8,12 @@ from pydantic import BaseModel
 
 from agent.types import FinishReason
 from retrievers.core.errors import Unavailable
-from retrievers.http.found import number
+from retrievers.http.provider_hits import finite_number
 
 Messages = Sequence[Mapping[str, Any]]
 """Turns of a conversation, each with `role` and `content`; tool turns have the further keys of OpenAI's API."""
 
-Fault = Literal["down", "late", "answer"]
+FaultKind = Literal["down", "late", "answer"]
 _MOST_TOKENS = 1 << 40
 
 
@@ -25,12 +25,12 @@ class ModelFailed(Unavailable):
             anything else, which does not predict how the next call will go.
     """
 
-    def __init__(self, reason: str, *, retry_after_s: float | None = None, fault: Fault = "answer") -> None:
+    def __init__(self, reason: str, *, retry_after_s: float | None = None, fault: FaultKind = "answer") -> None:
         super().__init__("the model", reason, retry_after_s=retry_after_s)
         self.source, self.fault = "model", fault
 
 
-def no_answer(given_s: float) -> str:
+def timeout_reason(given_s: float) -> str:
     """Return the reason text for a call that did not answer within `given_s` seconds."""
     return f"no answer within {given_s:{'.2g' if given_s < 10 else '.0f'}} s"
 
@@ -64,7 +64,7 @@ class CallUsage:
         """Read the usage that a server or a recording states. Invalid token counts become 0, an invalid cost None."""
         given = data if isinstance(data, Mapping) else {}
         prompt, completion, cost = (given.get(key) for key in ("prompt_tokens", "completion_tokens", "cost"))
-        cost = number(cost)
+        cost = finite_number(cost)
         return cls(_count(prompt), _count(completion), cost if cost is not None and cost >= 0 else None)
 
 
@@ -81,7 +81,7 @@ class Reply:
         parsed: the reply as an instance of the schema; None without a schema.
         finish_reason: `length` if the caller's own token limit cut the answer.
         tool_calls: in the form of OpenAI's API, whether or not the tools were offered; see
-            `agent.answering.tool_calls.permitted`.
+            `agent.answering.tool_call_check.permitted`.
         attempts: requests sent, including retries, rejected output forms and the repair.
     """
 

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from agent.errors import BadSetting
-from agent.llm.calls import ModelCall
-from agent.llm.json import BadReply, parse, without_thoughts
+from agent.llm.call_log import ModelCall
 from agent.llm.model import Messages, Model, ModelFailed, Reply
+from agent.llm.reply_json import BadReply, parse, strip_reasoning
 from agent.types import FinishReason
 
 _SHOWN_QUESTION = 80
@@ -20,11 +20,11 @@ _REPLAYED_PIECE = 24
 """Characters per piece when a recorded answer is streamed."""
 
 
-class Recorded:
+class ReplayModel:
     """A model that only replays recorded answers. Of two calls with the same stage and key, the later is used.
 
     Args:
-        calls: from a file, a trace or `Calls.records`.
+        calls: from a file, a trace or `CallLog.records`.
         name: the name shown in errors and replies.
     """
 
@@ -33,7 +33,7 @@ class Recorded:
         self._calls = {_identity(call.stage, call.key): call for call in calls}
 
     @classmethod
-    def read(cls, path: Path) -> "Recorded":
+    def read(cls, path: Path) -> "ReplayModel":
         """Read a JSONL recording with one call per line.
 
         Raises:
@@ -81,7 +81,7 @@ class Recorded:
     ) -> AsyncGenerator[str | Reply]:
         """Yield the recorded answer in pieces; see `Model.stream`."""
         call, text = self._recorded(stage, key)
-        spoken = without_thoughts(text)
+        spoken = strip_reasoning(text)
         for start in range(0, len(spoken), _REPLAYED_PIECE):
             yield spoken[start : start + _REPLAYED_PIECE]
         reason: FinishReason = "tool_calls" if call.tool_calls else "stop"
@@ -107,7 +107,7 @@ class Recorded:
         """Do nothing: there are no connections."""
 
 
-class Recorder:
+class RecordingModel:
     """A model that passes each call on to another model and appends the answer to a recording.
 
     Args:

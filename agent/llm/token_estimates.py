@@ -11,7 +11,7 @@ def estimate_tokens(text: str) -> int:
     return cjk + -(-(len(text) - cjk) * 2 // 7)
 
 
-def cut(text: str, tokens: int) -> str:
+def truncate_to_tokens(text: str, tokens: int) -> str:
     """Return a prefix of the text that takes at most `tokens` tokens by `estimate_tokens`."""
     while (held := estimate_tokens(text)) > tokens:
         text = text[: len(text) * tokens // held]

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.retrieval.execute import StepResult
-from retrievers.core.breakers import State
+from agent.retrieval.plan_execution import StepResult
+from retrievers.core.circuit_breakers import State
 from retrievers.core.errors import TooCostly, Unavailable
-from retrievers.core.tasks import within
+from retrievers.core.timeouts import wait_within
 
 if TYPE_CHECKING:
     from agent.records.trace import Trace
@@ -54,7 +54,7 @@ class PartHealth:
 
 
 class Health:
-    """Observer (see `agent.records.observer`) that learns the state of every part of a service from its questions."""
+    """Observer (see `agent.records.observers`) that learns the state of every part of a service from its questions."""
 
     def __init__(self, service: "Service") -> None:
         settings = service.settings
@@ -70,7 +70,7 @@ class Health:
             self._parts[name] = replace(self._parts[name], tried=False)
         self._missed = 0
         self._database_seen_at = float("-inf")
-        self._asking: asyncio.Task[None] | None = None
+        self._database_check: asyncio.Task[None] | None = None
 
     def parts(self) -> dict[str, PartHealth]:
         """Return the known state of every part, by name."""
@@ -95,13 +95,13 @@ class Health:
         works = all(part.works for part in self._parts.values())
         status = "unavailable" if not self.ready else "ready" if works else "degraded"
         breakers = self.breakers()
-        parts = {name: self._said(name, breakers) for name in self._parts}
+        parts = {name: self._part_report(name, breakers) for name in self._parts}
         for one in self._service.database.reads.standbys():
             if one.lag_s is not None:
                 parts[one.name]["lag_s"] = round(one.lag_s, 3)
         return {"status": status, "parts": parts}
 
-    def _said(self, name: str, breakers: dict[str, State]) -> dict[str, Any]:
+    def _part_report(self, name: str, breakers: dict[str, State]) -> dict[str, Any]:
         part = self._parts[name]
         status = "failing" if not part.works else "ok" if part.tried else "untried"
         said: dict[str, Any] = {"status": status, "since": part.since}
@@ -111,39 +111,39 @@ class Health:
             said["breaker"] = breakers[name]
         return said
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Check disk, worker and standby databases, and store their states in `parts`. Takes up to 1 s.
 
         The database is checked too, unless a question or check has reached it in the last second.
         """
         if "disk" in self._parts:
             free = free_bytes(self._service.settings.home)
-            self.note("disk", free >= LEAST_FREE_BYTES, "error", f"{free / 2**30:.1f} GiB free")
-        if (works := self._service.worker.works) is not None:
+            self.record_part("disk", free >= LEAST_FREE_BYTES, "error", f"{free / 2**30:.1f} GiB free")
+        if (works := self._service.worker.is_polling) is not None:
             self._parts.setdefault("worker", PartHealth(True, datetime.now(UTC)))
-            self.note("worker", works, "error", "the worker has stopped")
+            self.record_part("worker", works, "error", "the worker has stopped")
         for one in self._service.database.reads.standbys():
-            self.note(one.name, one.fault is None, one.fault or "", f"{one.host}: {one.reason}")
+            self.record_part(one.name, one.fault is None, one.fault or "", f"{one.host}: {one.reason}")
         if time.monotonic() - self._database_seen_at >= _FRESH_S:
-            await asyncio.shield(self._ask_database())
+            await asyncio.shield(self._start_database_check())
 
-    def _ask_database(self) -> "asyncio.Task[None]":
+    def _start_database_check(self) -> "asyncio.Task[None]":
         """Start a database check, or return the one already running; concurrent callers share it."""
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(self._probe())
-        return self._asking
+        if self._database_check is None or self._database_check.done():
+            self._database_check = asyncio.ensure_future(self._check_database())
+        return self._database_check
 
-    async def _probe(self) -> None:
+    async def _check_database(self) -> None:
         try:
-            await within(self._service.database.search("SELECT 1", {}), _DATABASE_TIMEOUT_S)
-            self.note("database", True)
+            await wait_within(self._service.database.fetch_autocommit("SELECT 1", {}), _DATABASE_TIMEOUT_S)
+            self.record_part("database", True)
         except TimeoutError:
-            self.note("database", False, "timeout", f"no answer within {_DATABASE_TIMEOUT_S:g} s")
+            self.record_part("database", False, "timeout", f"no answer within {_DATABASE_TIMEOUT_S:g} s")
         except (Unavailable, OSError) as error:
-            self.note("database", False, "error", str(error))
+            self.record_part("database", False, "error", str(error))
         self._database_seen_at = time.monotonic()
 
-    def note(self, name: str, works: bool, reason: str = "", details: str = "") -> None:
+    def record_part(self, name: str, works: bool, reason: str = "", details: str = "") -> None:
         """Record that a part works or fails. Log the first failure and the first success after it.
 
         Args:
@@ -165,46 +165,46 @@ class Health:
         elif changed:
             _log.warning("%s does not work: %s", name, details)
 
-    def answered(self, trace: "Trace") -> None:
-        """See `Observer.answered`."""
+    def on_answer(self, trace: "Trace") -> None:
+        """See `Observer.on_answer`."""
         decision, timeout_s = trace.decision, trace.decision.request.timeout_s
         # If the caller set a short timeout, a source that was too slow for it has not failed.
-        patient = timeout_s is None or timeout_s >= _PATIENCE * trace.settings.timeout_s
-        for answer in decision.answers:
-            self._searched(answer, patient)
+        had_time = timeout_s is None or timeout_s >= _PATIENCE * trace.settings.timeout_s
+        for answer in decision.step_results:
+            self._record_search(answer, had_time)
         if trace.replay_of is not None:
             return  # the model and the reranker of a replay are recordings
         for call in decision.calls.records:
             if call.error is None:
-                self.note("model", True)
-            elif patient:
-                self.note("model", False, "error", call.error)
+                self.record_part("model", True)
+            elif had_time:
+                self.record_part("model", False, "error", call.error)
         reranking = decision.reranking
         configured = self._service.pipeline.reranker
         # A request may have chosen another reranker, which is always local.
         if reranking is not None and configured is not None and reranking.by == configured.name:
             if reranking.error is None:
-                self.note("reranker", True)
-            elif patient:
-                self.note("reranker", False, "error", reranking.error)
+                self.record_part("reranker", True)
+            elif had_time:
+                self.record_part("reranker", False, "error", reranking.error)
 
-    def _searched(self, answer: StepResult, patient: bool) -> None:
+    def _record_search(self, answer: StepResult, had_time: bool) -> None:
         name, status = answer.step.source, answer.outcome.status
         if status in ("ok", "empty"):
-            self.note(name, True)
+            self.record_part(name, True)
             # With standbys, the search may have used one of them, and the primary may fail.
-            if status == "ok" and name in _IN_DATABASE and not self._service.database.reads.spread:
+            if status == "ok" and name in _IN_DATABASE and not self._service.database.reads.has_standbys:
                 self._database_seen_at = time.monotonic()
-                self.note("database", True)
+                self.record_part("database", True)
             # Without a new cache miss, the vector came from the cache, and the embedder may fail.
-            if name == "vector" and self._service.embedder.recent.missed > self._missed:
-                self.note("embedder", True)
+            if name == "vector" and self._service.embedder.query_cache.misses > self._missed:
+                self.record_part("embedder", True)
         elif status in ("error", "timeout") and isinstance(answer.error, Unavailable):
-            if isinstance(answer.error, TooCostly) or (status == "timeout" and not patient):
+            if isinstance(answer.error, TooCostly) or (status == "timeout" and not had_time):
                 return
-            self._failed(answer.error, name, status)
+            self._record_failure(answer.error, name, status)
 
-    def _failed(self, error: Unavailable, name: str, status: str) -> None:
+    def _record_failure(self, error: Unavailable, name: str, status: str) -> None:
         """Record a failure of the database or the embedder if the error names either, otherwise of the source `name`.
 
         Args:
@@ -214,16 +214,16 @@ class Health:
         if error.source == "the database":
             part = "database"
         elif error.source.startswith("the embedder "):
-            part, self._missed = "embedder", self._service.embedder.recent.missed
-        self.note(part, False, status, error.reason)
+            part, self._missed = "embedder", self._service.embedder.query_cache.misses
+        self.record_part(part, False, status, error.reason)
 
-    def failed(self, error: Unavailable) -> None:
-        """See `Observer.failed`."""
+    def on_failure(self, error: Unavailable) -> None:
+        """See `Observer.on_failure`."""
         if error.source == "the database":
-            self.note("database", False, "error", error.reason)
+            self.record_part("database", False, "error", error.reason)
             return
         # A question waited too long for something: check whether the database is the cause.
-        self._ask_database()
+        self._start_database_check()
 
 
 def free_bytes(folder: Path) -> int:

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TextIO
 
-from retrievers.core.log_filter import Sparing
-from retrievers.core.secrets import HIDDEN, without_credentials
-from retrievers.ingest.clean import one_line
+from retrievers.core.credentials import MASK, mask_credentials
+from retrievers.core.log_filter import RepetitionFilter
+from retrievers.ingest.readers.text_cleaning import one_line
 
 if TYPE_CHECKING:
     from agent.records.trace import Trace
@@ -33,7 +33,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069
 
 
 @dataclass(slots=True)
-class About:
+class LogContext:
     """Ids of the current request, added to each of its log lines."""
 
     request_id: str
@@ -41,34 +41,34 @@ class About:
     tenant: str | None = None
 
 
-_about: ContextVar[About | None] = ContextVar("about", default=None)
+_context: ContextVar[LogContext | None] = ContextVar("about", default=None)
 
 
 @contextmanager
-def of_request(request_id: str) -> Iterator[About]:
+def log_context(request_id: str) -> Iterator[LogContext]:
     """Add this request's ids to all lines logged inside the block, also to those from its tasks and threads."""
-    about = About(request_id)
-    token = _about.set(about)
+    context = LogContext(request_id)
+    token = _context.set(context)
     try:
-        yield about
+        yield context
     finally:
-        _about.reset(token)
+        _context.reset(token)
 
 
-def about() -> About | None:
+def current_log_context() -> LogContext | None:
     """Return the ids of the current request; None outside of a request."""
-    return _about.get()
+    return _context.get()
 
 
-class Naming:
-    """Observer (see `agent.records.observer`) that adds trace id and tenant to the further log lines of a request."""
+class LogContextObserver:
+    """Observer (see `agent.records.observers`) that adds trace id and tenant to the further log lines of a request."""
 
-    def answered(self, trace: "Trace") -> None:
-        """See `Observer.answered`."""
-        if (request := _about.get()) is not None:
+    def on_answer(self, trace: "Trace") -> None:
+        """See `Observer.on_answer`."""
+        if (request := _context.get()) is not None:
             request.trace_id, request.tenant = trace.id, trace.tenant
 
-    def failed(self, error: "Unavailable") -> None:
+    def on_failure(self, error: "Unavailable") -> None:
         """Do nothing: a failed question has no trace."""
 
 
@@ -89,7 +89,7 @@ class _LineFormatter(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields: dict[str, Any] = {"time": at.replace("+00:00", "Z"), "level": record.levelname, "logger": record.name}
         fields["message"] = record.getMessage()
-        if (request := _about.get()) is not None:
+        if (request := _context.get()) is not None:
             fields |= {"request_id": request.request_id, "trace_id": request.trace_id, "tenant": request.tenant}
         if record.exc_info and record.exc_info[1] is not None:
             fields["error"] = _described(record.exc_info[1])
@@ -100,13 +100,13 @@ class _LineFormatter(logging.Formatter):
         """Return the value without secrets and without characters that control a terminal or start a new line."""
         if isinstance(value, bool | int | float):
             return value
-        text = without_credentials(self._secrets.sub(HIDDEN, str(value)))
+        text = mask_credentials(self._secrets.sub(MASK, str(value)))
         if text.isascii() and text.isprintable() and len(text) <= _LONGEST_MESSAGE:
             return text  # the common case
         return _UNSAFE.sub(" ", one_line(text, _LONGEST_MESSAGE))
 
 
-class JsonLines(_LineFormatter):
+class JsonFormatter(_LineFormatter):
     """One JSON object per line: time, level, logger, message, request_id, trace_id, tenant and further fields."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -114,7 +114,7 @@ class JsonLines(_LineFormatter):
         return json.dumps(self.fields(record), ensure_ascii=False)
 
 
-class TextLines(_LineFormatter):
+class TextFormatter(_LineFormatter):
     """Time, level, logger and message, then the other fields as key=value."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -124,14 +124,14 @@ class TextLines(_LineFormatter):
         return " ".join([head, *(f"{key}={value}" for key, value in fields.items())])
 
 
-_SPARING = Sparing()
+_SPARING = RepetitionFilter()
 
 
 def configure(settings: "Settings", stream: TextIO | None = None) -> None:
     """Send the log lines of the whole process to `stream` (None: stderr) in the format of the settings."""
     secrets = secrets_of(settings)
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines(secrets) if settings.log_format == "json" else TextLines(secrets))
+    handler.setFormatter(JsonFormatter(secrets) if settings.log_format == "json" else TextFormatter(secrets))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())

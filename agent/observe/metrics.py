@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from agent.types import AskRequest, AugmentRequest, Request
 from retrievers.core.errors import Unavailable
-from retrievers.postgres.standbys import Standing
+from retrievers.postgres.standbys import StandbyStatus
 
 if TYPE_CHECKING:
     from agent.observe.health import Health
@@ -43,7 +43,7 @@ class GateCounts(Protocol):
 
 
 class Metrics:
-    """The metrics of one service since it started; an observer of its questions, see `agent.records.observer`.
+    """The metrics of one service since it started; an observer of its questions, see `agent.records.observers`.
 
     Args:
         health: the state of each part, also exported as metrics.
@@ -53,7 +53,7 @@ class Metrics:
     def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        registry.register(_Standing(service, health, gates))
+        registry.register(_StateCollector(service, health, gates))
         build = Gauge(
             "signalbox_build_info",
             "Versions of signalbox and Python, as labels; the value is always 1.",
@@ -102,10 +102,10 @@ class Metrics:
             ["stage"],
         )
 
-    def answered(self, trace: "Trace") -> None:
-        """See `Observer.answered`."""
+    def on_answer(self, trace: "Trace") -> None:
+        """See `Observer.on_answer`."""
         result, decision = trace.result, trace.decision
-        kind = "replay" if trace.replay_of is not None else kind_of(decision.request)
+        kind = "replay" if trace.replay_of is not None else request_kind(decision.request)
         self._questions.labels(kind, result.status).inc()
         self._question_s.labels(kind).observe(result.took_ms / 1000)
         for stage, elapsed_ms in decision.elapsed_ms.items():
@@ -128,11 +128,11 @@ class Metrics:
             if call.usage.cost is not None:
                 self._dollars.labels(call.stage).inc(call.usage.cost)
 
-    def failed(self, error: Unavailable) -> None:
-        """See `Observer.failed`."""
+    def on_failure(self, error: Unavailable) -> None:
+        """See `Observer.on_failure`."""
         self._failures.inc()
 
-    def requested(self, method: str, route: str, status: int, elapsed_s: float) -> None:
+    def record_request(self, method: str, route: str, status: int, elapsed_s: float) -> None:
         """Count one HTTP request and its duration in seconds.
 
         Args:
@@ -146,7 +146,7 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-def merged(texts: Mapping[int, bytes]) -> bytes:
+def merge_processes(texts: Mapping[int, bytes]) -> bytes:
     """Merge the metrics of several processes into one text, with a label `process`.
 
     The figures are not added up: after a restart a process counts from 0, and only a separate series shows that as a
@@ -161,15 +161,15 @@ def merged(texts: Mapping[int, bytes]) -> bytes:
             family = families.setdefault(one.name, Metric(one.name, one.documentation, one.type))
             for sample in one.samples:
                 family.add_sample(sample.name, sample.labels | {"process": str(process)}, sample.value)
-    return text_of(families.values())
+    return prometheus_text(families.values())
 
 
-def text_of(families: Iterable[Metric]) -> bytes:
+def prometheus_text(families: Iterable[Metric]) -> bytes:
     """Return metrics in Prometheus' text format."""
-    return generate_latest(_Fixed(families))
+    return generate_latest(_FixedCollector(families))
 
 
-class _Fixed(Collector):
+class _FixedCollector(Collector):
     """A collector that returns fixed metrics."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
@@ -179,24 +179,24 @@ class _Fixed(Collector):
         return self._families
 
 
-def kind_of(request: Request) -> str:
+def request_kind(request: Request) -> str:
     """Return the kind of a request: "retrieve", "augment" or "ask"."""
     if isinstance(request, AskRequest):
         return "ask"
     return "augment" if isinstance(request, AugmentRequest) else "retrieve"
 
 
-class _Standing(Collector):
+class _StateCollector(Collector):
     """Reads metrics from the state of the service (caches, connections, gates, health) whenever they are requested."""
 
     def __init__(self, service: "Service", health: "Health", gates: Mapping[str, GateCounts]) -> None:
         self._service, self._health, self._gates = service, health, gates
 
     def collect(self) -> Iterable[Metric]:
-        service, recent = self._service, self._service.embedder.recent
+        service, recent = self._service, self._service.embedder.query_cache
         yield from (
-            _counter("signalbox_embedding_cache_hits", "Number of questions whose vector was cached.", recent.found),
-            _counter("signalbox_embedding_cache_misses", "Number of questions that were embedded.", recent.missed),
+            _counter("signalbox_embedding_cache_hits", "Number of questions whose vector was cached.", recent.hits),
+            _counter("signalbox_embedding_cache_misses", "Number of questions that were embedded.", recent.misses),
             _counter("signalbox_traces_lost", "Number of traces that could not be stored.", service.traces.lost),
             gauge("signalbox_traces_waiting", "Number of traces that wait to be stored.", {"": service.traces.waiting}),
         )
@@ -221,7 +221,7 @@ class _Standing(Collector):
         yield gauge(
             "signalbox_part_up", "1 if the last use of a part succeeded, 0 if it failed.", working, label="part"
         )
-        yield counters("signalbox_part_failures", "Number of failures of a part.", failures, label="part")
+        yield labelled_counter("signalbox_part_failures", "Number of failures of a part.", failures, label="part")
         resting = {name: float(state != "closed") for name, state in self._health.breakers().items()}
         yield gauge(
             "signalbox_breaker_open",
@@ -234,14 +234,14 @@ class _Standing(Collector):
         yield from ()  # the names are only known at collection time
 
 
-def _standbys(standbys: Sequence[Standing]) -> Iterator[Metric]:
+def _standbys(standbys: Sequence[StandbyStatus]) -> Iterator[Metric]:
     if standbys:
         in_use = {one.name: float(one.fault is None) for one in standbys}
         lags = {one.name: one.lag_s for one in standbys if one.lag_s is not None}
         reads = {one.name: float(one.reads) for one in standbys}
         yield gauge("signalbox_standby_in_use", "1 while queries may use the standby.", in_use, label="standby")
         yield gauge("signalbox_standby_lag_seconds", "Maximum replication lag of a standby.", lags, label="standby")
-        yield counters(
+        yield labelled_counter(
             "signalbox_standby_reads", "Number of statements that a standby answered.", reads, label="standby"
         )
 
@@ -264,7 +264,7 @@ def _counter(name: str, about: str, value: float) -> Metric:
     return CounterMetricFamily(name, about, value=value)
 
 
-def counters(name: str, about: str, values: Mapping[str, float], *, label: str) -> Metric:
+def labelled_counter(name: str, about: str, values: Mapping[str, float], *, label: str) -> Metric:
     """Return a counter metric with one figure per value of its label. Arguments as for `gauge`."""
     family = CounterMetricFamily(name, about, labels=[label])
     for key, value in values.items():

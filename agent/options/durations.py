@@ -2,7 +2,7 @@
 
 import re
 
-from retrievers.ingest.clean import plain_line
+from retrievers.ingest.readers.text_cleaning import plain_line
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _FORM = re.compile(r"([1-9][0-9]{0,5})([smhd])")

@@ -4,7 +4,7 @@ import math
 import re
 from typing import Literal
 
-Method = Literal["convex", "rrf", "weighted_sum"]
+FusionMethod = Literal["convex", "rrf", "weighted_sum"]
 
 LEAST_DEPTH, MOST_DEPTH = 10, 1000
 """Minimum and maximum of `depth`, the number of hits requested from each source."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import regex
 
-from retrievers.text.marks import nfkc
+from retrievers.text.unicode_normalisation import nfkc
 
-PATTERN = "re:"
+REGEX_PREFIX = "re:"
 """Prefix of a rule that is a regular expression."""
 _CHINESE = re.compile("[\u3400-\u9fff]")
 
@@ -17,7 +17,7 @@ LONGEST_SEARCH_S = 0.02
 """Maximum CPU seconds of all rules for one question: a pattern like `(a|aa)+b` takes exponential time."""
 
 
-def compiled(rule: str) -> "regex.Pattern[str]":
+def compile_rule(rule: str) -> "regex.Pattern[str]":
     """Return the pattern of a rule, which ignores case.
 
     A word or phrase matches whole words only: "merger" does not match "mergers". "re:merg(er|ing)" is a regular
@@ -26,12 +26,12 @@ def compiled(rule: str) -> "regex.Pattern[str]":
     Raises:
         ValueError: the rule is empty or not a valid regular expression.
     """
-    if rule.startswith(PATTERN):
+    if rule.startswith(REGEX_PREFIX):
         try:
-            return regex.compile(rule.removeprefix(PATTERN), regex.IGNORECASE)
+            return regex.compile(rule.removeprefix(REGEX_PREFIX), regex.IGNORECASE)
         except regex.error as error:
             raise ValueError(f'"{rule[:80]}" is not a regular expression: {error}') from None
-    words = re.escape(plain(rule).strip())
+    words = re.escape(normalise_rule_text(rule).strip())
     if not words:
         raise ValueError("a blocked word is empty")
     # Chinese has no spaces between words, so a Chinese rule also matches next to other characters.
@@ -39,8 +39,8 @@ def compiled(rule: str) -> "regex.Pattern[str]":
     return regex.compile(words.join(edges), regex.IGNORECASE)
 
 
-def any_matches(rules: "Iterable[regex.Pattern[str]]", text: str) -> bool:
-    """Return whether one of the rules matches a text, which `plain` has normalised.
+def any_rule_matches(rules: "Iterable[regex.Pattern[str]]", text: str) -> bool:
+    """Return whether one of the rules matches a text, which `normalise_rule_text` has normalised.
 
     Raises:
         TimeoutError: the search took longer than `LONGEST_SEARCH_S`.
@@ -49,6 +49,6 @@ def any_matches(rules: "Iterable[regex.Pattern[str]]", text: str) -> bool:
     return any(rule.search(text, timeout=max(ends - time.thread_time(), 0.001)) is not None for rule in rules)
 
 
-def plain(text: str) -> str:
+def normalise_rule_text(text: str) -> str:
     """Return the text as rules are matched with it: with normal letters for full-width ones, and with single blanks."""
     return " ".join(nfkc(text).split())

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from retrievers.core.errors import listing
+from retrievers.core.errors import join_names
 
 NAMES: Mapping[str, str] = {
     "ar": "Arabic", "bg": "Bulgarian", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek", "en": "English",
@@ -21,11 +21,11 @@ def check_language(code: str | None) -> str | None:
         ValueError: the code is not in `NAMES`; the message lists the valid codes.
     """
     if code is not None and code not in NAMES:
-        raise ValueError(f"there is no such language; there are: {listing(NAMES, len(NAMES))}")
+        raise ValueError(f"there is no such language; there are: {join_names(NAMES, len(NAMES))}")
     return code
 
 
-def in_chinese(language: str | None, is_chinese: bool) -> bool:
+def uses_chinese(language: str | None, is_chinese: bool) -> bool:
     """Return whether to use the Chinese version of a fixed sentence. Fixed sentences exist in English and Chinese only.
 
     Args:

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from retrievers.core.errors import listing
-from retrievers.named import RESERVED, Kind, SourceDefinition, card_of
+from retrievers.configured_sources import RESERVED, Kind, SourceDefinition, card_of
+from retrievers.core.errors import join_names
 
 FORM = "a small letter, then at most 31 small letters, digits and _"
 _NAME = r"^[a-z][a-z0-9_]{0,31}$"
@@ -27,7 +27,7 @@ def _one_line(value: str) -> str:
     return value
 
 
-def as_sent(key: str | None) -> str | None:
+def clean_api_key(key: str | None) -> str | None:
     """Return an API key without surrounding blanks; None if it is empty.
 
     Raises:
@@ -49,7 +49,7 @@ def _name(value: str) -> str:
     return value
 
 
-Name = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(_name)]
+SourceName = Annotated[str, StringConstraints(pattern=_NAME), AfterValidator(_name)]
 
 
 class NamedSource(BaseModel):
@@ -76,7 +76,7 @@ class NamedSource(BaseModel):
     examples: Annotated[tuple[Line, ...], Field(max_length=10)] = ()
     path: Path | None = None
     provider: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
-    api_key: Annotated[str | None, AfterValidator(as_sent)] = Field(None, repr=False)
+    api_key: Annotated[str | None, AfterValidator(clean_api_key)] = Field(None, repr=False)
     api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     base_url: str | None = None
     fetch: bool = False
@@ -94,7 +94,7 @@ class NamedSource(BaseModel):
 
     @field_validator("path", "provider", "base_url", "collections", mode="before")
     @classmethod
-    def _can_be_passed_on(cls, value: object) -> object:
+    def _has_no_nul(cls, value: object) -> object:
         if any("\0" in str(one) for one in (value if isinstance(value, tuple | list) else (value,))):
             raise ValueError("it contains a NUL character")
         # An empty path would mean the working folder and every file in it.
@@ -108,21 +108,23 @@ class NamedSource(BaseModel):
         fields = type(self).model_fields
         # Compare values, not keys: the settings of a replay are built from a dump, which has every key.
         if others := sorted(key for key in _OWN - set(own) if getattr(self, key) != fields[key].default):
-            raise ValueError(f"a source of kind {self.kind} has no key {listing(others)}; its keys are: {listing(own)}")
+            raise ValueError(
+                f"a source of kind {self.kind} has no key {join_names(others)}; its keys are: {join_names(own)}"
+            )
         if self.min_relevance is not None and self.kind in ("web", "cloud"):
             raise ValueError(f"hits of kind {self.kind} have no relevance, so min_relevance has no effect; remove it")
         if self.api_key is not None and self.api_key_env is not None:
             raise ValueError("give api_key or api_key_env, not both")
         return self
 
-    def stated(self, name: str) -> SourceDefinition:
-        """Return the definition from which `retrievers.named.build` makes the source; `name` is the table's NAME."""
+    def to_definition(self, name: str) -> SourceDefinition:
+        """Return the definition that `retrievers.configured_sources.build` takes; `name` is the table's NAME."""
         limits = {key: getattr(self, key) for key in ("top_k", "min_relevance", "timeout_s", "cost")}
         options = {key: getattr(self, key) for key in _KEYS[self.kind]}
         return SourceDefinition(self.kind, card_of(name, self.kind, self.description, self.examples, **limits), options)
 
 
-def clash(sources: dict[str, NamedSource], given: dict[Literal["local", "web", "cloud"], Any]) -> str | None:
+def find_clash(sources: dict[str, NamedSource], given: dict[Literal["local", "web", "cloud"], Any]) -> str | None:
     """Return a message if a table `[sources.NAME]` conflicts with LOCAL, WEB_PROVIDER or CLOUD; None if none does.
 
     Args:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from retrievers.core.errors import BadDocument
-from retrievers.core.fields import flatten
+from retrievers.core.metadata import flatten_metadata
 from retrievers.core.types import Chunk
 
 FORM = (
@@ -20,7 +20,7 @@ _ALL = "*"
 
 
 @lru_cache(maxsize=16)
-def parse(text: str) -> Mapping[str, tuple[str, ...]]:
+def parse_prompt_fields(text: str) -> Mapping[str, tuple[str, ...]]:
     """Return the fields to show by collection; {} for an empty setting.
 
     "*" stands for all other collections: "title; memos=author,date" -> {"*": ("title",), "memos": ("author", "date")}.
@@ -43,25 +43,27 @@ def parse(text: str) -> Mapping[str, tuple[str, ...]]:
     return groups
 
 
-def with_prompt_fields(chunk: Chunk, fields: Mapping[str, tuple[str, ...]]) -> Chunk:
+def keep_prompt_fields(chunk: Chunk, fields: Mapping[str, tuple[str, ...]]) -> Chunk:
     """Return the chunk with only the configured metadata, in the configured order.
 
     It is unchanged if the setting has neither its collection nor "*".
 
     Args:
-        fields: the setting, as `parse` returns it.
+        fields: the setting, as `parse_prompt_fields` returns it.
     """
     wanted = fields.get(chunk.id.collection, fields.get(_ALL))
     if wanted is None:
         return chunk
     try:
-        known = {**flatten(chunk.metadata), **chunk.metadata}
+        known = {**flatten_metadata(chunk.metadata), **chunk.metadata}
     except BadDocument:
-        known = dict(chunk.metadata)  # metadata of an external source may be nested more deeply than `flatten` allows
+        known = dict(
+            chunk.metadata
+        )  # metadata of an external source may be nested more deeply than `flatten_metadata` allows
     return replace(chunk, metadata={name: _cut(known[name]) for name in wanted if name in known})
 
 
-def unknown(
+def unknown_names(
     wanted: Mapping[str, tuple[str, ...]], fields: Mapping[str, Collected[str]], elsewhere: Collected[str]
 ) -> list[str]:
     """Return the names in the setting that do not exist: collections ("memos") and fields ("memos=author").
@@ -69,7 +71,7 @@ def unknown(
     A field under "*" is returned without a prefix, if none of the other collections has it.
 
     Args:
-        wanted: the setting, as `parse` returns it.
+        wanted: the setting, as `parse_prompt_fields` returns it.
         fields: names of the existing fields by collection; nested ones with dots ("author.name").
         elsewhere: names of sources outside the database. Their fields are unknown, so they are not checked.
     """

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Kind = Literal["prior", "recency", "tags", "feedback"]
-KINDS: tuple[str, ...] = get_args(Kind)
+FeatureKind = Literal["prior", "recency", "tags", "feedback"]
+KINDS: tuple[str, ...] = get_args(FeatureKind)
 FORM = "prior:FIELD=WEIGHT, recency:FIELD/DAYS=WEIGHT, tags:FIELD=WEIGHT, feedback=WEIGHT"
 
 
@@ -19,7 +19,7 @@ class RankFeature:
         half_life_days: for recency: the age in days at which the value is 0.5. Else 0.
     """
 
-    kind: Kind
+    kind: FeatureKind
     field: str
     weight: float
     half_life_days: float = 0.0
@@ -32,7 +32,7 @@ class RankFeature:
 _PATTERN = re.compile(r"(?P<kind>[a-z]+)(?::(?P<field>[^/=]+))?(?:/(?P<days>[\d.]+))?=(?P<weight>[\d.]+)")
 
 
-def parse(text: str) -> tuple[RankFeature, ...]:
+def parse_rank_features(text: str) -> tuple[RankFeature, ...]:
     """Return the features of a setting, which has the form `FORM`; () for an empty setting.
 
     Raises:

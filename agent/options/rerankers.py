@@ -12,7 +12,7 @@ _WITH_MORE = ("onnx", "fastembed", "http", "ltr")
 _LITELLM = re.compile(r"[\w.-]+/[^\s/]\S*")
 
 
-def kind_of(name: str) -> tuple[str, str]:
+def parse_reranker(name: str) -> tuple[str, str]:
     """Return the kind of reranker and its argument, "" if it has none.
 
     "onnx:models/rank" -> ("onnx", "models/rank"), "none" -> ("none", ""), "http://host/rerank" ->

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from retrievers import registry
-from retrievers.core.errors import listing
+from retrievers.core.errors import join_names
 
 FORM = "KEY=VALUE:SOURCE+SOURCE"
 
@@ -20,7 +20,7 @@ class Route(NamedTuple):
     sources: tuple[str, ...]
 
 
-def parse(rule: str) -> Route:
+def parse_route(rule: str) -> Route:
     """Return a route: "app=support:fulltext+vector" -> Route("app", "support", ("fulltext", "vector")).
 
     Raises:
@@ -34,13 +34,13 @@ def parse(rule: str) -> Route:
     return Route(key.strip(), value.strip(), sources)
 
 
-def check(rules: Sequence[str], named: Collection[str]) -> None:
+def check_routes(rules: Sequence[str], named: Collection[str]) -> None:
     """Raise ValueError if a route names an unknown source.
 
     Args:
-        rules: routes in the form of `parse`.
+        rules: routes in the form of `parse_route`.
         named: names of the tables `[sources.NAME]`, which exist beside the built-in sources.
     """
     known = (*registry.names(), *named)
-    if unknown := [name for rule in rules for name in parse(rule).sources if name not in known]:
-        raise ValueError(f"there is no source {listing(unknown)}; there are: {listing(known, len(known))}")
+    if unknown := [name for rule in rules for name in parse_route(rule).sources if name not in known]:
+        raise ValueError(f"there is no source {join_names(unknown)}; there are: {join_names(known, len(known))}")

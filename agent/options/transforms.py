@@ -2,5 +2,5 @@
 
 from typing import Literal, get_args
 
-Name = Literal["compress", "rewrite", "translate", "expand", "decompose", "stepback", "hyde"]
-NAMES: tuple[Name, ...] = get_args(Name)
+TransformName = Literal["compress", "rewrite", "translate", "expand", "decompose", "stepback", "hyde"]
+NAMES: tuple[TransformName, ...] = get_args(TransformName)

@@ -8,23 +8,23 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agent.errors import BadSetting, readable
-from agent.llm.calls import ModelCall
-from agent.llm.recording import Recorded
+from agent.errors import BadSetting, to_bad_request
+from agent.llm.call_log import ModelCall
+from agent.llm.recording import ReplayModel
 from agent.options.rerankers import reranker_label
 from agent.records.encoding import Json
-from agent.records.trace import REPLAYABLE, shown_settings
-from agent.retrieval.rerank.base import Reranker
+from agent.records.trace import REPLAYABLE, replayable_settings
 from agent.retrieval.rerank.llm import ListwiseReranker
-from agent.retrieval.rerank.recorded import RecordedReranker
+from agent.retrieval.rerank.replay import ReplayReranker
+from agent.retrieval.rerank.reranker import Reranker
 from agent.settings import Settings
 from agent.types import AskRequest, AugmentRequest, Request
-from retrievers.core.errors import listing
+from retrievers.core.errors import join_names
 
 _SHAPES: Mapping[object, type[Request]] = {"augment": AugmentRequest, "ask": AskRequest}
 
 
-def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> Settings:
+def replay_settings(trace: Json, current: Settings, changes: Mapping[str, Any]) -> Settings:
     """Return the settings of a replay: the given changes, else the trace's settings, else the current ones.
 
     Args:
@@ -39,13 +39,13 @@ def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> 
             _check_reranker(str(given[name]), current, trace)
         if name not in REPLAYABLE:
             what = "a replay cannot change" if name in Settings.model_fields else "there is no setting"
-            known = listing((one.upper() for one in REPLAYABLE), 40)
+            known = join_names((one.upper() for one in REPLAYABLE), 40)
             raise BadSetting(
                 f'{what} "{name.upper()[:80]}"; a replay can change: {known}', where=name, valid=REPLAYABLE
             )
-    now, then = shown_settings(current), trace.get("settings") or {}
+    now, then = replayable_settings(current), trace.get("settings") or {}
     if given.get("llm"):
-        del given["llm"]  # any model is replaced by the trace's own replies, see `model_of`
+        del given["llm"]  # any model is replaced by the trace's own replies, see `replay_model`
     # A trace has no credentials. Where the current value without its credentials is equal, keep it with them.
     kept = {name: then[name] for name in REPLAYABLE if name in then and then[name] != now[name]}
     if "llm" in given:
@@ -53,14 +53,14 @@ def settings_for(trace: Json, current: Settings, changes: Mapping[str, Any]) -> 
     try:
         return Settings.model_validate({**current.model_dump(), **kept, **given})
     except ValidationError as error:
-        problem = readable(error)
+        problem = to_bad_request(error)
         name = problem.where.partition(".")[0]
         origin = "the command line" if name in given else "the trace"
         reason = str(problem).removeprefix(f"{problem.where}: ")
         raise BadSetting(f"setting {name.upper()} ({origin}): {reason}", where=name) from None
 
 
-def request_of(trace: Json, settings: Settings, changes: Mapping[str, Any] | None = None) -> Request:
+def replay_request(trace: Json, settings: Settings, changes: Mapping[str, Any] | None = None) -> Request:
     """Return the request of a trace, without its options that would override a changed setting.
 
     Args:
@@ -79,13 +79,13 @@ def request_of(trace: Json, settings: Settings, changes: Mapping[str, Any] | Non
     try:
         request = shape.model_validate(stored)
     except ValidationError as error:
-        raise readable(error, stored) from None
+        raise to_bad_request(error, stored) from None
     if not trace["clocked"] or request.now is None:
         return request
     return request.model_copy(update={"now": request.now.astimezone(settings.zone)})
 
 
-def model_of(trace: Json, changes: Mapping[str, Any] | None = None) -> Recorded | None:
+def replay_model(trace: Json, changes: Mapping[str, Any] | None = None) -> ReplayModel | None:
     """Return a model that replays the recorded replies; None if the first run had no model, or if `changes` empty LLM.
 
     No value of LLM makes a replay call a real model.
@@ -93,11 +93,11 @@ def model_of(trace: Json, changes: Mapping[str, Any] | None = None) -> Recorded 
     given = {name.lower(): value for name, value in (changes or {}).items()}
     if not (trace.get("settings") or {}).get("llm") or not given.get("llm", True):
         return None
-    return Recorded((ModelCall.from_json(call) for call in trace.get("calls") or ()), "the trace")
+    return ReplayModel((ModelCall.from_json(call) for call in trace.get("calls") or ()), "the trace")
 
 
-def reranker_of(
-    trace: Json, settings: Settings, configured: Reranker | None, model: Recorded | None
+def replay_reranker(
+    trace: Json, settings: Settings, configured: Reranker | None, model: ReplayModel | None
 ) -> Reranker | None:
     """Return the reranker of a replay; None for "none" and "hybrid", which need no object of their own.
 
@@ -107,19 +107,19 @@ def reranker_of(
     Args:
         settings: settings of the replay.
         configured: the service's reranker.
-        model: see `model_of`.
+        model: see `replay_model`.
     """
     name = reranker_label(settings.reranker)
     if name in ("none", "hybrid"):
         return None
-    if configured is not None and configured.name == name and not configured.remote:
+    if configured is not None and configured.name == name and not configured.is_remote:
         return configured
     if name == "llm":
-        return ListwiseReranker(model or Recorded((), "the trace"))
-    return RecordedReranker(name, trace.get("reranking") or {})
+        return ListwiseReranker(model or ReplayModel((), "the trace"))
+    return ReplayReranker(name, trace.get("reranking") or {})
 
 
-def compare(before: Json, after: Json) -> Json:
+def compare_traces(before: Json, after: Json) -> Json:
     """Compare two runs of a request, both as returned by `TraceStore.load`.
 
     Returns:
@@ -131,7 +131,7 @@ def compare(before: Json, after: Json) -> Json:
         pages; None if it is not on the page. `before_fused` and `after_fused` are its ranks in the stored part of the
         fused ranking.
     """
-    hits = _moved(before, after)
+    hits = _compare_hits(before, after)
     return {
         "same": all(one["before"] == one["after"] for one in hits),
         "settings": _changed(before["settings"], after["settings"]),
@@ -139,10 +139,10 @@ def compare(before: Json, after: Json) -> Json:
             before["intent"], after["intent"], ("by", "kind", "question", "language", "searches", "filter",
             "soft_filter", "aggregate", "sources", "rejected"),
         ),
-        "outcome": _changed(_came_out(before), _came_out(after), tuple(_came_out(before))),
+        "outcome": _changed(_outcome_of(before), _outcome_of(after), tuple(_outcome_of(before))),
         "data": [one["name"] for one in after["scope"] if one not in before["scope"]]
         + [one["name"] for one in before["scope"] if _place(one) not in {_place(other) for other in after["scope"]}],
-        "sources": _by_source(before, after),
+        "sources": _count_hits(before, after),
         "hits": hits,
     }  # fmt: skip
 
@@ -156,7 +156,7 @@ def _check_reranker(name: str, current: Settings, trace: Json) -> None:
     valid = tuple(dict.fromkeys(("none", "hybrid", reranker_label(current.reranker), then)))
     if reranker_label(name) not in valid:
         raise BadSetting(
-            f'setting RERANKER: a replay cannot use "{reranker_label(name)[:80]}"; it can use: {listing(valid)}',
+            f'setting RERANKER: a replay cannot use "{reranker_label(name)[:80]}"; it can use: {join_names(valid)}',
             where="reranker",
             valid=valid,
         )
@@ -172,7 +172,7 @@ def _changed(before: Json, after: Json, names: Sequence[str] | None = None) -> d
     return {name: {"before": old, "after": new} for name, (old, new) in pairs.items() if old != new}
 
 
-def _came_out(trace: Json) -> Json:
+def _outcome_of(trace: Json) -> Json:
     """Return {name: value} of what a trace says besides its hits, for comparison; None where it says nothing."""
     prompt, answer = trace.get("prompt"), trace.get("answer")
     return {
@@ -186,7 +186,7 @@ def _came_out(trace: Json) -> Json:
     }
 
 
-def _by_source(before: Json, after: Json) -> dict[str, dict[str, int | None]]:
+def _count_hits(before: Json, after: Json) -> dict[str, dict[str, int | None]]:
     """Return the number of hits of each source over all its searches, before and after; None if it was not searched."""
     counts: list[dict[str, int]] = []
     for trace in (before, after):
@@ -199,7 +199,7 @@ def _by_source(before: Json, after: Json) -> dict[str, dict[str, int | None]]:
     return {name: {"before": counts[0].get(name), "after": counts[1].get(name)} for name in names}
 
 
-def _moved(before: Json, after: Json) -> list[Json]:
+def _compare_hits(before: Json, after: Json) -> list[Json]:
     pages = [{hit["id"]: hit for hit in trace["hits"]} for trace in (before, after)]
     fused = [{id: rank for rank, (id, _) in enumerate(trace["ranking"], 1)} for trace in (before, after)]
     moved = []

@@ -17,16 +17,16 @@ from typing import Any
 from pydantic_core import from_json
 
 from agent.answering import answer as answering
-from agent.answering import assemble
-from agent.answering.decision import Decision
-from agent.records.encoding import Json, encoded, packed, unpacked
-from agent.retrieval.execute import StepResult
-from agent.retrieval.rerank.stage import Reranking
+from agent.answering import prompt_builder
+from agent.answering.decision_record import DecisionRecord
+from agent.records.encoding import Json, encode_json, pack_ranking, unpack_rankings
+from agent.retrieval.plan_execution import StepResult
+from agent.retrieval.rerank.reordering import RerankRecord
 from agent.settings import Settings
 from agent.types import Answer, AugmentRequest, Prompt, RankedHit, Request, Result
 from prompts import ANSWER
 from retrievers import vector
-from retrievers.core.secrets import without_credentials
+from retrievers.core.credentials import mask_credentials
 from retrievers.core.types import ChunkId, Collection, Viewer
 
 MOST_HITS = 100
@@ -61,7 +61,7 @@ class Trace:
     settings: Settings
     embedder: str
     result: Result
-    decision: Decision
+    decision: DecisionRecord
     at: datetime
     clocked: bool = True
     replay_of: str | None = None
@@ -75,7 +75,7 @@ class Trace:
     def tenant(self) -> str:
         return self.decision.tenant
 
-    def shows_to(self, viewer: Viewer, narrowed: int) -> bool:
+    def is_visible_to(self, viewer: Viewer, narrowed: int) -> bool:
         """Return whether the viewer may see all documents of the trace. Row security has this rule for stored traces.
 
         Args:
@@ -94,19 +94,19 @@ class Trace:
         return {"kind": request.kind, **request.model_dump(exclude_none=True, exclude=left_out)}
 
     def record(self) -> Json:
-        """Return the record that is stored beside the request, for `encoded`; its rankings are `packed`."""
-        result, searches = self.result, self.decision.lookups
-        decision = self.decision if searches is None else searches.whole(self.decision)
+        """Return the record that is stored beside the request, for `encode_json`; its rankings are `pack_ranking`."""
+        result, searches = self.result, self.decision.tool_searches
+        decision = self.decision if searches is None else searches.complete_record(self.decision)
         names = _Names()
-        readings = [decision.first, *([decision.later] if decision.later is not None else [])]
+        readings = [decision.first_intent, *([decision.model_intent] if decision.model_intent is not None else [])]
         return {
             "at": self.at,
             "clocked": self.clocked,
             "replay_of": self.replay_of,
             "changes": dict(self.changes),
-            "settings": shown_settings(self.settings),
+            "settings": replayable_settings(self.settings),
             "versions": {"signalbox": _version(), "embedder": self.embedder},
-            "scope": [_collection(one) for one in decision.scope.all],
+            "scope": [_collection(one) for one in decision.scope.all_collections],
             "principals": decision.scope.principals,
             "query": result.query,
             "intent": result.intent.model_dump(),
@@ -117,14 +117,14 @@ class Trace:
             ],
             "plan": [step.model_dump() for step in result.plan],
             "outcomes": [outcome.model_dump() for outcome in result.outcomes],
-            "answers": [_step_result(answer, names) for answer in decision.answers],
+            "answers": [_step_result(answer, names) for answer in decision.step_results],
             "rounds": [one.to_json() for one in decision.rounds],
             "lookups": [one.to_json() for one in searches.records] if searches is not None else [],
-            "lexical_weights": dict(decision.weights),
+            "lexical_weights": dict(decision.lexical_weights),
             "ranked": len(decision.ranking),
             "reranking": _reranking(decision.reranking),
             # Fused scores; the scores of each source are in "answers".
-            "ranking": packed([(names[one.id], one.fused) for one in decision.ranking[:MOST_HITS]]),
+            "ranking": pack_ranking([(names[one.id], one.fused_score) for one in decision.ranking[:MOST_HITS]]),
             "hits": [_hit(hit) for hit in result.hits],
             "table": _table(result),
             "relaxed": [one.model_dump() for one in result.relaxed],
@@ -142,20 +142,20 @@ class Trace:
 
     def json(self) -> Json:
         """Return trace id, request and record in one object, as `TraceStore.load` returns them, but without times."""
-        request, record = from_json(encoded(self.request())), from_json(encoded(self.record()))
-        return {"trace_id": self.id, "request": request, **unpacked(record)}
+        request, record = from_json(encode_json(self.request())), from_json(encode_json(self.record()))
+        return {"trace_id": self.id, "request": request, **unpack_rankings(record)}
 
     def _digests(self) -> dict[str, str]:
         """Return the digests of the prompt templates used, by template name."""
         # A stage is named like its template, except the answer: the request names its template, which is added below.
         used = [call.stage for call in self.decision.calls.records if call.stage != answering.STAGE]
         request = self.decision.request
-        if self.decision.lookups is not None:
-            used += [assemble.TOOL_SYSTEM_TEMPLATE, assemble.TOOL_TEMPLATE]
+        if self.decision.tool_searches is not None:
+            used += [prompt_builder.TOOL_SYSTEM_TEMPLATE, prompt_builder.TOOL_TEMPLATE]
         elif isinstance(self.result, Prompt) and isinstance(request, AugmentRequest):
             looked = self.result.status != "no_retrieval_needed"
-            empty = assemble.EMPTY_TEMPLATE if looked else assemble.DIRECT_TEMPLATE
-            used += [assemble.SYSTEM_TEMPLATE, (request.template or ANSWER) if self.result.citations else empty]
+            empty = prompt_builder.EMPTY_TEMPLATE if looked else prompt_builder.DIRECT_TEMPLATE
+            used += [prompt_builder.SYSTEM_TEMPLATE, (request.template or ANSWER) if self.result.citations else empty]
         templates = self.decision.templates
         stages = {name.rpartition("/")[0] for name in templates.names()} if used else set()
         loaded = [templates.load(one) for one in dict.fromkeys(used) if one in stages or "/" in one]
@@ -179,12 +179,12 @@ class _Names(dict[ChunkId, str]):
         return name
 
 
-def shown_settings(settings: Settings) -> Json:
+def replayable_settings(settings: Settings) -> Json:
     """Return the settings in `REPLAYABLE` and the embedder, without credentials and without the queries of URLs."""
     names = ("embedder", *REPLAYABLE)
     values = ((name, getattr(settings, name)) for name in names)
     return {
-        name: _QUERY.sub("", without_credentials(value)) if isinstance(value, str) else value for name, value in values
+        name: _QUERY.sub("", mask_credentials(value)) if isinstance(value, str) else value for name, value in values
     }
 
 
@@ -202,7 +202,7 @@ def _step_result(answer: StepResult, names: _Names) -> Json:
     return {
         "count": len(answer.hits),
         "approximate": _is_approximate(answer),
-        "hits": packed([(names[hit.id], hit.score) for hit in answer.hits[:MOST_HITS]]),
+        "hits": pack_ranking([(names[hit.id], hit.score) for hit in answer.hits[:MOST_HITS]]),
     }
 
 
@@ -227,7 +227,7 @@ def _table(result: Result) -> Json | None:
     return {"columns": result.table.columns, "rows": rows, "count": len(result.table.rows), "sql": result.table.sql}
 
 
-def _reranking(done: Reranking | None) -> Json | None:
+def _reranking(done: RerankRecord | None) -> Json | None:
     if done is None:
         return None
     names = ("by", "question", "comparable", "error", "minimum", "left_out")

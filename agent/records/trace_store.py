@@ -11,12 +11,12 @@ from itertools import islice
 from types import TracebackType
 from typing import Self, TypeVar
 
-from agent.records.encoding import Json, encoded, unpacked
+from agent.records.encoding import Json, encode_json, unpack_rankings
 from agent.records.trace import Trace
 from agent.types import Result
 from retrievers.core.errors import NotFound, Unavailable
-from retrievers.core.tasks import within
-from retrievers.core.types import EVERYTHING, Viewer, whole
+from retrievers.core.timeouts import wait_within
+from retrievers.core.types import ALL_PRINCIPALS, Viewer, unrestricted_viewer
 from retrievers.postgres.database import Database
 
 AnyResult = TypeVar("AnyResult", bound=Result)
@@ -134,10 +134,10 @@ class TraceStore:
             request = trace.decision.request
             named = (user, request.user), (conversation, request.conversation)
             is_meant = any(one is not None and one == other for one, other in named)
-            if trace.tenant == viewer.tenant and is_meant and viewer.erases(trace.decision.scope.principals):
+            if trace.tenant == viewer.tenant and is_meant and viewer.may_erase(trace.decision.scope.principals):
                 del self._waiting[key]
 
-    def noted(self, result: AnyResult) -> AnyResult:
+    def mark_degraded(self, result: AnyResult) -> AnyResult:
         """Return the result; with "trace_unavailable" in `degraded` if the last write of traces failed.
 
         Then the trace of this result can probably not be stored either.
@@ -156,7 +156,7 @@ class TraceStore:
         try:
             id = uuid.UUID(trace_id)
         except ValueError:
-            raise self.unknown(trace_id) from None
+            raise self.not_found_error(trace_id) from None
         viewer = Viewer.of(who)
         waiting = self._waiting.get((viewer.tenant, id.hex))
         if waiting is not None and await self._may_show(waiting, viewer):
@@ -166,9 +166,9 @@ class TraceStore:
             await asyncio.sleep(_ELSEWHERE_S)
             rows = await self._database.fetch(viewer, _LOAD, (id,))
         if not rows:
-            raise self.unknown(trace_id)
+            raise self.not_found_error(trace_id)
         request, record, created, expires = rows[0]
-        return {"trace_id": id.hex, "request": request, **unpacked(record)} | _times(created, expires)
+        return {"trace_id": id.hex, "request": request, **unpack_rankings(record)} | _times(created, expires)
 
     async def recent(self, who: str | Viewer, limit: int) -> list[Json]:
         """Return the latest traces that the viewer may see, newest first.
@@ -183,7 +183,7 @@ class TraceStore:
         viewer = Viewer.of(who)
         narrowed = await self._narrowed(viewer) if self._waiting else 0
         for (owner, id), trace in reversed(self._waiting.items()):
-            if owner == viewer.tenant and trace.shows_to(viewer, narrowed):
+            if owner == viewer.tenant and trace.is_visible_to(viewer, narrowed):
                 request, record = trace.request(), trace.record()
                 said = (request.get("kind"), request.get("collection"), *(record[name] for name in _SUMMARY[2:5]))
                 times = _times(trace.at, trace.at + timedelta(days=self.days))
@@ -193,29 +193,29 @@ class TraceStore:
         return [{"trace_id": id, **summary} for id, summary in islice(found.items(), limit)]
 
     async def _narrowed(self, viewer: Viewer) -> int:
-        """Return `narrowed` of `Trace.shows_to`: the number of the last change that hid a document from a reader.
+        """Return `narrowed` of `Trace.is_visible_to`: the number of the last change that hid a document from a reader.
 
         0 for a viewer that sees all documents.
         """
-        if viewer.principals == EVERYTHING:
+        if viewer.principals == ALL_PRINCIPALS:
             return 0
         return int((await self._database.fetch(viewer, "SELECT signalbox.narrowed()", ()))[0][0])
 
     async def _may_show(self, trace: Trace, viewer: Viewer) -> bool:
-        """Return whether a trace that is not yet in the database may be shown to the viewer, see `Trace.shows_to`.
+        """Return whether a trace that is not yet in the database may be shown to the viewer, see `Trace.is_visible_to`.
 
         Raises:
             Unavailable, TimeoutError: the database cannot say whether a document has been hidden since.
         """
         try:
-            return trace.shows_to(viewer, await within(self._narrowed(viewer), _NARROWED_S))
+            return trace.is_visible_to(viewer, await wait_within(self._narrowed(viewer), _NARROWED_S))
         except (Unavailable, TimeoutError):
             # If no document's readers had changed when the trace was made, assume that none have changed since.
             if trace.decision.scope.changed:
                 raise
-            return trace.shows_to(viewer, 0)
+            return trace.is_visible_to(viewer, 0)
 
-    def unknown(self, trace_id: str) -> NotFound:
+    def not_found_error(self, trace_id: str) -> NotFound:
         """Return the error for a trace that does not exist or that the viewer may not see."""
         kept = f"traces are kept for {self.days} days" if self.days else "no traces are kept while TRACE_DAYS is 0"
         return NotFound(f'there is no trace "{trace_id[:80]}"; {kept}', where="trace_id")
@@ -279,13 +279,15 @@ class TraceStore:
                 await asyncio.sleep(0)
             if rows:
                 values = (tenant, *map(list, zip(*rows, strict=True)))
-                await self._database.fetch(whole(tenant), _INSERT, values, parameters=_PARAMETERS, prepare=True)
+                await self._database.fetch(
+                    unrestricted_viewer(tenant), _INSERT, values, parameters=_PARAMETERS, prepare=True
+                )
             self._forget(own)
 
     def _row(self, trace: Trace) -> list[tuple[object, ...]]:
         """Return the row to store; an empty list if the trace cannot be encoded or is too long."""
         try:
-            texts = encoded(trace.request()), encoded(trace.record())
+            texts = encode_json(trace.request()), encode_json(trace.record())
         except Exception as error:
             # The other traces of the batch must be stored all the same.
             _log.warning("a trace was not stored: %s", type(error).__name__)
@@ -306,7 +308,7 @@ class TraceStore:
         """Delete one batch of a tenant's expired traces, once an hour; if more are left, the next write continues."""
         if not self._sweep_is_due(tenant):
             return
-        gone = await self._database.fetch(whole(tenant), _SWEEP, (_SWEEP_BATCH,), parameters=_PARAMETERS)
+        gone = await self._database.fetch(unrestricted_viewer(tenant), _SWEEP, (_SWEEP_BATCH,), parameters=_PARAMETERS)
         if len(gone) < _SWEEP_BATCH:
             self._swept[tenant] = time.monotonic()
             while len(self._swept) > _MOST_TENANTS:

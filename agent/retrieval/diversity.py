@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from operator import itemgetter
 
-from agent.retrieval.fusion import Fused, in_turns, never_rising
+from agent.retrieval.fusion import FusedHit, cap_rising_scores, reorder_within_parts
 from retrievers.text.folding import fold
 
 LEAST_SHARE = 0.1
@@ -28,18 +28,18 @@ Document = tuple[str, str, str]
 """Tenant, collection and id of a document: the first three items of a chunk's id."""
 
 
-def spread(
-    ranking: Sequence[Fused],
+def diversify(
+    ranking: Sequence[FusedHit],
     per_document: int,
     *,
     whole: Collection[Document] = (),
     least_share: float = LEAST_SHARE,
-) -> list[Fused]:
+) -> list[FusedHit]:
     """Reorder a ranking so that passages of one document do not fill a page while other documents are relevant.
 
     The new order consists of rounds: a round has the next `per_document` relevant passages of every document, in the
     old order. Passages that are not relevant follow unchanged. If the question has several parts, each keeps its
-    places, see `agent.retrieval.fusion.in_turns`.
+    places, see `agent.retrieval.fusion.reorder_within_parts`.
 
     Args:
         ranking: best first; may be empty.
@@ -57,7 +57,7 @@ def spread(
     least = least_share * best if best > 0 else -math.inf  # without a positive best score, nothing can be called weak
     relevant = next((place for place, hit in enumerate(ranking) if hit.score < least), len(ranking))
     given: dict[Document, int] = {}
-    rounds: list[tuple[int, Fused]] = []
+    rounds: list[tuple[int, FusedHit]] = []
     for hit in ranking[:relevant]:
         document = hit.id[:3]
         before = given.get(document, 0)
@@ -66,10 +66,10 @@ def spread(
     if not any(number for number, _ in rounds):
         return list(ranking)
     rounds.sort(key=itemgetter(0))  # the sort is stable: within a round the order stays
-    return never_rising(in_turns(ranking, [*(hit for _, hit in rounds), *ranking[relevant:]]))
+    return cap_rising_scores(reorder_within_parts(ranking, [*(hit for _, hit in rounds), *ranking[relevant:]]))
 
 
-def first_of_each(ranking: Sequence[Fused], per_document: int) -> list[Fused]:
+def limit_per_document(ranking: Sequence[FusedHit], per_document: int) -> list[FusedHit]:
     """Return the ranking with only the first `per_document` passages of each document."""
     given: Counter[Document] = Counter()
     kept = []
@@ -80,17 +80,17 @@ def first_of_each(ranking: Sequence[Fused], per_document: int) -> list[Fused]:
     return kept
 
 
-def crowding(ranking: Sequence[Fused], per_document: int) -> list[Fused]:
+def dominant_document_hits(ranking: Sequence[FusedHit], per_document: int) -> list[FusedHit]:
     """Return the best hit of each document that has more than `per_document` of the first `NAMED_AMONG` hits."""
     first = ranking[:NAMED_AMONG]
     counts = Counter(hit.id[:3] for hit in first)
-    best: dict[Document, Fused] = {}
+    best: dict[Document, FusedHit] = {}
     for hit in first:
         best.setdefault(hit.id[:3], hit)
     return [hit for document, hit in best.items() if counts[document] > per_document]
 
 
-def is_named(question: str, document_id: str, title: str) -> bool:
+def names_document(question: str, document_id: str, title: str) -> bool:
     """Return whether a question names a document, by its whole id or its whole title.
 
     A title counts only if it has at least two words or four Chinese characters. An id counts only if it contains a

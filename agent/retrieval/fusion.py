@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from retrievers.core.ranking import best_first, new_tuple
+from retrievers.core.ranking import new_tuple, sort_by_score
 from retrievers.core.types import Chunk, ChunkId, Hit
 
 Rankings = Mapping[str, Sequence[Hit]]
-PAGE = 10
+PAGE_SIZE = 10
 """Default number of hits per page."""
 RANK_OFFSET = 60.0
 """Rank offset k of reciprocal rank fusion, as in the paper."""
@@ -27,9 +27,9 @@ _LEAST, _MOST = 0.3, 0.8
 # words; `lexical_weight` rises with the excess over `_USUAL_MARGIN`.
 _SHAPE_RANK, _USUAL_MARGIN, _MARGIN_SLOPE = 10, 0.6, 1.5
 _USUAL_DEPTH = 100
-_PARTS = attrgetter("parts")
+_PARTS = attrgetter("component_scores")
 
-BOOST = 0.5
+SOFT_BOOST = 0.5
 """Maximum boost of a hit that satisfies a likely constraint, in units of the best hit's score.
 
 nDCG@10 on the sample's questions with every condition treated as likely only: 0.582 without a boost, 0.657 with 0.25,
@@ -38,20 +38,20 @@ nDCG@10 on the sample's questions with every condition treated as likely only: 0
 """
 
 
-class Fused(NamedTuple):
+class FusedHit(NamedTuple):
     """A chunk in a fused ranking, with the score and rank that each source gave it.
 
     Attributes:
         score: the score that the ranking is sorted by: the fused score, or a reranker's.
-        fused: the fused score, also after reranking.
+        fused_score: the fused score, also after reranking.
         scores, ranks: each source's raw score and rank; `scores` also holds a reranker's score.
-        part: number of the question's part that the hit belongs to, see `take_turns`; equal for all its hits.
-        boost: what `boost` added, in units of the best hit's score, so that a reranker can add it again.
+        part: number of the question's part that the hit belongs to, see `interleave_rankings`; equal for all its hits.
+        boost: what `boost_hits` added, in units of the best hit's score, so that a reranker can add it again.
     """
 
     id: ChunkId
     score: float
-    fused: float
+    fused_score: float
     scores: Mapping[str, float]
     ranks: Mapping[str, int]
     chunk: Chunk | None = None
@@ -59,7 +59,7 @@ class Fused(NamedTuple):
     boost: float = 0.0
 
 
-def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
+def convex_combination(rankings: Rankings, *, lexical_weight: float) -> list[FusedHit]:
     """Return one ranking by the weighted sum of scores, each min-max normalised to [0, 1] within its source.
 
     Args:
@@ -78,12 +78,12 @@ def convex(rankings: Rankings, *, lexical_weight: float) -> list[Fused]:
     return weighted_sum(rankings, weights={"fulltext": lexical_weight})
 
 
-def by_measure(rankings: Rankings) -> Rankings:
+def merge_by_scale(rankings: Rankings) -> Rankings:
     """Merge rankings whose scores are on the same scale; return the hits by scale, best first.
 
-    So BM25 scores from two sources are compared with each other. `Hit.parts` holds a hit's score on each scale; a hit
-    without parts was scored on the scale of its own source. A merged ranking is cut to the length of the longest given
-    ranking (at least `_USUAL_DEPTH`), as if one source held all documents.
+    So BM25 scores from two sources are compared with each other. `Hit.component_scores` holds a hit's score on each
+    scale; a hit without parts was scored on the scale of its own source. A merged ranking is cut to the length of the
+    longest given ranking (at least `_USUAL_DEPTH`), as if one source held all documents.
 
     A folder scores by full text and by vectors. If of these only full text was also searched in the database, the
     folder's vector scores are dropped, because no stored document has such a score to compare with.
@@ -91,19 +91,21 @@ def by_measure(rankings: Rankings) -> Rankings:
     if not any(any(map(_PARTS, hits)) for hits in rankings.values()):
         return rankings
     joint: dict[str, list[Hit]] = {}
-    measured = {source: {name for hit in hits for name in hit.parts or ()} for source, hits in rankings.items()}
+    measured = {
+        source: {name for hit in hits for name in hit.component_scores or ()} for source, hits in rankings.items()
+    }
     plain = {source for source, names in measured.items() if not names}
     for source, hits in rankings.items():
         counted = (measured[source] & plain) or measured[source] or {source}
         for hit in hits:
-            parts = hit.parts or {source: hit.score}
+            parts = hit.component_scores or {source: hit.score}
             for measure in counted & parts.keys():
                 joint.setdefault(measure, []).append(hit._replace(score=parts[measure]))
     depth = max(_USUAL_DEPTH, *map(len, rankings.values()))
-    return {name: best_first(hits)[:depth] for name, hits in joint.items()}
+    return {name: sort_by_score(hits)[:depth] for name, hits in joint.items()}
 
 
-def reciprocal_rank(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[Fused]:
+def reciprocal_rank_fusion(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[FusedHit]:
     """Sum 1 / (k + rank) over the sources, so that only the order counts.
 
     Args:
@@ -115,18 +117,18 @@ def reciprocal_rank(rankings: Rankings, *, k: float = RANK_OFFSET) -> list[Fused
     """
     if k <= 0:
         raise ValueError(f"k is {k}; it must be positive")
-    measures = by_measure(rankings)
+    measures = merge_by_scale(rankings)
     return _summed(rankings, measures, lambda source, hits: [1 / (k + rank) for rank in range(1, len(hits) + 1)])
 
 
-def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fused]:
+def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[FusedHit]:
     """Sum min-max normalised scores with fixed weights.
 
     Args:
         weights: weight by source, in sum at most 1. Sources that are not in it share what is left of 1 evenly. The
             weight of a source without hits goes to the other sources, in proportion to their weights.
     """
-    measures = by_measure(rankings)
+    measures = merge_by_scale(rankings)
     present = [source for source in measures if measures[source]]
     unnamed = [source for source in present if source not in weights]
     rest = max(1 - math.fsum(weights.values()), 0.0)
@@ -139,8 +141,8 @@ def weighted_sum(rankings: Rankings, *, weights: Mapping[str, float]) -> list[Fu
 
 
 def fuse_searches(
-    fused: Sequence[Sequence[Fused]], *, weights: Sequence[float] | None = None, k: float | None = None
-) -> list[Fused]:
+    fused: Sequence[Sequence[FusedHit]], *, weights: Sequence[float] | None = None, k: float | None = None
+) -> list[FusedHit]:
     """Merge the rankings of several searches of one question, each already fused over its sources, into one.
 
     Their scores lie in [0, 1] and are summed; with `k`, reciprocal ranks are summed instead. nDCG@10 with
@@ -160,7 +162,7 @@ def fuse_searches(
         return list(fused[0])
     weights = [1.0] * len(fused) if weights is None else weights
     shares: dict[ChunkId, list[float]] = {}
-    merged: dict[ChunkId, Fused] = {}
+    merged: dict[ChunkId, FusedHit] = {}
     for ranking, weight in zip(fused, weights, strict=True):
         for rank, item in enumerate(ranking, 1):
             share = item.score if k is None else 1 / (k + rank)
@@ -168,51 +170,55 @@ def fuse_searches(
             known = merged.get(item.id)
             merged[item.id] = _better(known, item) if known else item
     totals = {id: math.fsum(held) for id, held in shares.items()}
-    found = [Fused(id, totals[id], totals[id], one.scores, one.ranks, one.chunk) for id, one in merged.items()]
-    return best_first(found)
+    found = [FusedHit(id, totals[id], totals[id], one.scores, one.ranks, one.chunk) for id, one in merged.items()]
+    return sort_by_score(found)
 
 
-def boost(ranking: Sequence[Fused], likely: Sequence[Fused], *, weight: float = BOOST) -> list[Fused]:
+def boost_hits(
+    ranking: Sequence[FusedHit], soft_hits: Sequence[FusedHit], *, weight: float = SOFT_BOOST
+) -> list[FusedHit]:
     """Raise the scores of the hits that satisfy the likely constraints; no hit is left out.
 
-    Each likely hit gains `weight` * best score of `ranking` * (its score / best score of `likely`): hits that also
+    Each likely hit gains `weight` * best score of `ranking` * (its score / best score of `soft_hits`): hits that also
     answer well are raised most, hits that hardly answer stay behind.
 
     Args:
-        likely: ranking of the hits that satisfy the constraints, by the same searches, best first.
+        soft_hits: ranking of the hits that satisfy the constraints, by the same searches, best first.
     Returns:
         The hits of both rankings, best first; `scores["boost"]` is the score added.
     """
     unit = max((one.score for one in ranking), default=0.0) or 1.0
-    best = max((one.score for one in likely), default=0.0) or 1.0
-    added = {one.id: weight * unit * one.score / best for one in likely}
+    best = max((one.score for one in soft_hits), default=0.0) or 1.0
+    added = {one.id: weight * unit * one.score / best for one in soft_hits}
     known = {one.id for one in ranking}
-    more = (one._replace(score=0.0, fused=0.0) for one in likely if one.id not in known)
+    more = (one._replace(score=0.0, fused_score=0.0) for one in soft_hits if one.id not in known)
     raised = []
     for hit in (*ranking, *more):
         score = hit.score + added.get(hit.id, 0.0)
         scores = {**hit.scores, "boost": round(added[hit.id], 6)} if hit.id in added else hit.scores
         share = added.get(hit.id, 0.0) / unit
-        raised.append(hit._replace(score=score, fused=score, scores=scores, boost=share))
-    return best_first(raised)
+        raised.append(hit._replace(score=score, fused_score=score, scores=scores, boost=share))
+    return sort_by_score(raised)
 
 
-def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> list[Fused]:
+def interleave_rankings(rankings: Sequence[Sequence[FusedHit]], *, distinct_places: int = PAGE_SIZE) -> list[FusedHit]:
     """Merge rankings for different parts of a question so that each part gets its share of the first places.
 
     The rankings take turns: each gives its best hit that has not been given yet. So a part of the question with many
     passages cannot push another part off the page.
 
     Args:
-        apart: number of first places in which a document appears only once, unless the ranking whose turn it is has no
-            other document. With 10 such places, recall at 10 of multi-part questions was 0.86 instead of 0.80.
+        distinct_places: number of first places in which a document appears only once, unless the ranking whose turn it
+            is has no other document. With 10 such places, recall at 10 of multi-part questions was 0.86 instead of
+            0.80.
     Returns:
         Every chunk once, with the best raw scores and ranks of all rankings. Scores of different rankings cannot be
-        compared, so `score` is lowered to at most that of the hit before; `fused` is the score in its own ranking.
+        compared, so `score` is lowered to at most that of the hit before; `fused_score` is the score in its own
+        ranking.
     """
     if len(rankings) == 1:
         return list(rankings[0])
-    merged: dict[ChunkId, Fused] = {}
+    merged: dict[ChunkId, FusedHit] = {}
     for ranking in rankings:
         for item in ranking:
             known = merged.get(item.id)
@@ -229,15 +235,15 @@ def take_turns(rankings: Sequence[Sequence[Fused]], *, apart: int = PAGE) -> lis
             if not left:
                 continue
             first = left[0]
-            if len(taken) < apart and first.id[:3] in documents:
+            if len(taken) < distinct_places and first.id[:3] in documents:
                 others = (item for item in left if item.id[:3] not in documents and item.id not in taken)
                 first = next(others, first)
             taken[first.id] = parts.setdefault((number, first.part), len(parts))
             documents.add(first.id[:3])
-    return never_rising([merged[id]._replace(part=part) for id, part in taken.items()])
+    return cap_rising_scores([merged[id]._replace(part=part) for id, part in taken.items()])
 
 
-def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
+def reorder_within_parts(ranking: Sequence[FusedHit], ordered: Sequence[FusedHit]) -> list[FusedHit]:
     """Return the hits of `ordered`, rearranged so that each part of the question keeps its places of `ranking`.
 
     A sort by relevance to the whole question could put all passages for one part behind those for another. So a hit
@@ -248,13 +254,13 @@ def in_turns(ranking: Sequence[Fused], ordered: Sequence[Fused]) -> list[Fused]:
     """
     if len({hit.part for hit in ranking}) < 2:
         return list(ordered)
-    waiting: dict[int, list[Fused]] = {}
+    waiting: dict[int, list[FusedHit]] = {}
     for hit in reversed(ordered):
         waiting.setdefault(hit.part, []).append(hit)
-    return never_rising([waiting[hit.part].pop() for hit in ranking if waiting.get(hit.part)])
+    return cap_rising_scores([waiting[hit.part].pop() for hit in ranking if waiting.get(hit.part)])
 
 
-def never_rising(ordered: Iterable[Fused]) -> list[Fused]:
+def cap_rising_scores(ordered: Iterable[FusedHit]) -> list[FusedHit]:
     """Lower scores so that none exceeds the score of the hit before it."""
     lowest = math.inf
     falling = []
@@ -264,11 +270,11 @@ def never_rising(ordered: Iterable[Fused]) -> list[Fused]:
     return falling
 
 
-def _better(one: Fused, other: Fused) -> Fused:
+def _better(one: FusedHit, other: FusedHit) -> FusedHit:
     scores = {s: max(one.scores.get(s, -1e30), other.scores.get(s, -1e30)) for s in {**one.scores, **other.scores}}
     ranks = {s: min(one.ranks.get(s, 10**9), other.ranks.get(s, 10**9)) for s in {**one.ranks, **other.ranks}}
     raised = max(one.boost, other.boost)
-    return Fused(one.id, one.score, one.fused, scores, ranks, one.chunk or other.chunk, boost=raised)
+    return FusedHit(one.id, one.score, one.fused_score, scores, ranks, one.chunk or other.chunk, boost=raised)
 
 
 def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
@@ -280,12 +286,12 @@ def _min_max(hits: Sequence[Hit], weight: float) -> list[float]:
 
 def _summed(
     rankings: Rankings, measures: Rankings, contributions: Callable[[str, Sequence[Hit]], list[float]]
-) -> list[Fused]:
+) -> list[FusedHit]:
     """Return one ranking of all chunks, each scored by the sum of its contributions from all scales.
 
     Args:
         rankings: the hits by source, from which `ranks` takes the source that found a hit.
-        measures: the rankings as merged by `by_measure`, by scale.
+        measures: the rankings as merged by `merge_by_scale`, by scale.
         contributions: returns one contribution per hit, for the name of a scale and its hits.
     """
     # By chunk id: its contributions, scores, ranks and text.
@@ -308,17 +314,17 @@ def _summed(
                     found[id] = shares, scores, ranks, chunk
     for source, hits in rankings.items() if measures is not rankings else ():
         for rank, hit in enumerate(hits, 1):
-            if hit.parts and hit.id in found:
+            if hit.component_scores and hit.id in found:
                 # Record the source that found the hit, since the measure's name does not say which source it was.
                 _, scores, ranks, _ = found[hit.id]
                 scores[source] = hit.score
                 ranks.clear()
                 ranks[source] = rank
-    ranking: list[Fused] = []
+    ranking: list[FusedHit] = []
     for id, (shares, scores, ranks, chunk) in found.items():
         total = math.fsum(shares)
-        ranking.append(new_tuple(Fused, (id, total, total, scores, ranks, chunk, 0, 0.0)))
-    return best_first(ranking)
+        ranking.append(new_tuple(FusedHit, (id, total, total, scores, ranks, chunk, 0, 0.0)))
+    return sort_by_score(ranking)
 
 
 def lexical_weight(language: str, rankings: Rankings, *, languages: frozenset[str] | None) -> float:
@@ -346,7 +352,7 @@ def lexical_weight(language: str, rankings: Rankings, *, languages: frozenset[st
     """
     if languages is not None and language not in languages:
         return FOREIGN_WEIGHT
-    measured = by_measure(rankings)
+    measured = merge_by_scale(rankings)
     lexical, near = measured.get("fulltext", ()), measured.get("vector", ())
     if len(lexical) < _SHAPE_RANK or not near:
         return LEXICAL_WEIGHT  # too few hits for the shape of the scores to mean anything

@@ -4,8 +4,8 @@ import re
 import unicodedata
 from itertools import islice
 
-from retrievers.text.analysis import fold, stem
-from retrievers.text.questions import analysed
+from retrievers.text.analysis import fold_term, stem
+from retrievers.text.question_terms import analyse_question
 
 _EAST = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0002fa1f"
 _EAST_ASIAN = re.compile(f"[{_EAST}]")
@@ -22,7 +22,7 @@ class Highlighter:
 
     def __init__(self, question: str, language: str) -> None:
         self._language = language if language in _STEMMED else "en"
-        plain = dict.fromkeys(term.text for term in analysed(question, language) if not term.extra)
+        plain = dict.fromkeys(term.text for term in analyse_question(question, language) if not term.derived)
         terms = set(islice(plain, MOST_TERMS))
         self._east_asian = sorted(term for term in terms if _EAST_ASIAN.search(term))
         self._stems = frozenset(terms) - frozenset(self._east_asian)
@@ -64,7 +64,7 @@ class Highlighter:
     def _is_asked(self, word: str) -> bool:
         asked = self._known.get(word)
         if asked is None:
-            asked = self._known[word] = stem(fold(word), self._language) in self._stems
+            asked = self._known[word] = stem(fold_term(word), self._language) in self._stems
         return asked
 
 
@@ -75,7 +75,7 @@ class _Plain(dict[int, str]):
     """
 
     def __missing__(self, code: int) -> str:
-        folded = fold(unicodedata.normalize("NFKC", chr(code)))
+        folded = fold_term(unicodedata.normalize("NFKC", chr(code)))
         self[code] = folded if len(folded) == 1 else chr(code)
         return self[code]
 

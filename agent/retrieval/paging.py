@@ -3,35 +3,42 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from agent.retrieval.diversity import LEAST_SHARE, Document, crowding, first_of_each, is_named, spread
-from agent.retrieval.fusion import Fused
+from agent.retrieval.diversity import (
+    LEAST_SHARE,
+    Document,
+    diversify,
+    dominant_document_hits,
+    limit_per_document,
+    names_document,
+)
+from agent.retrieval.fusion import FusedHit
 from agent.settings import Settings
 from agent.types import MAX_COMPLETE, MAX_TOP_K, AugmentRequest, Intent, Request
 from retrievers.core.types import ChunkId
-from retrievers.postgres.listing import Listed
+from retrievers.postgres.document_listing import DocumentListing
 
 COMPLETE_DEPTH = 1000
 """Minimum hits requested from each source for a complete list. Documents without a hit follow them, ordered by id."""
 
-Load = Callable[[Sequence[Fused]], Awaitable[list[Fused]]]
+Load = Callable[[Sequence[FusedHit]], Awaitable[list[FusedHit]]]
 """Loads the passages of hits."""
-List = Callable[[Sequence[ChunkId], int, int], Awaitable[Listed]]
+List = Callable[[Sequence[ChunkId], int, int], Awaitable[DocumentListing]]
 """Lists the documents that satisfy the filter. Arguments: ranked passages, whose documents are not listed again; number
 of other documents to skip; number to list.
 """
 
 
-class Window(NamedTuple):
+class PageWindow(NamedTuple):
     """The range of a ranking that a request gets, and how the ranking is ordered before it is cut.
 
     Attributes:
         first, last: half-open range of places, from 0.
-        per_document: see `agent.retrieval.diversity.spread`.
+        per_document: see `agent.retrieval.diversity.diversify`.
         complete: whether to list every document that satisfies the filter, each with at most `per_document` passages.
         bounded: whether hits below a minimum score were left out, so that unranked documents must not be listed.
         named: whether a document that the question names is shown with all its passages.
         all: whether all documents are asked for. If `complete` is nevertheless False, no filter says which ones.
-        least_share: see `agent.retrieval.diversity.spread`.
+        least_share: see `agent.retrieval.diversity.diversify`.
     """
 
     first: int
@@ -44,7 +51,7 @@ class Window(NamedTuple):
     least_share: float = LEAST_SHARE
 
 
-class Page(NamedTuple):
+class HitPage(NamedTuple):
     """The hits to show.
 
     Attributes:
@@ -54,13 +61,13 @@ class Page(NamedTuple):
         complete: whether this page and those before it show all documents; None if not all were asked for.
     """
 
-    hits: list[Fused]
+    hits: list[FusedHit]
     first: int
     total: int | None = None
     complete: bool | None = None
 
 
-def asks_for_all(request: Request, intent: Intent) -> bool:
+def wants_complete_list(request: Request, intent: Intent) -> bool:
     """Return whether a complete list is asked for: by the request's `complete`, or if that is None, by the question."""
     if intent.kind == "none":
         return False
@@ -70,7 +77,7 @@ def asks_for_all(request: Request, intent: Intent) -> bool:
     return intent.wants == "all" and not is_calculated
 
 
-def window_of(
+def page_window(
     request: Request,
     intent: Intent,
     settings: Settings,
@@ -78,7 +85,7 @@ def window_of(
     filtered: bool,
     relaxed: bool = False,
     bounded: bool = False,
-) -> Window:
+) -> PageWindow:
     """Return which hits a request gets: their range, and whether they are a page of a complete list or the best few.
 
     Args:
@@ -86,15 +93,15 @@ def window_of(
             does not say which documents it means. `request.complete` overrides this.
         relaxed: whether constraints were dropped because no document satisfies them all; the hits are then not a
             complete list of anything.
-        bounded: see `Window.bounded`.
+        bounded: see `PageWindow.bounded`.
     """
-    is_for_all = asks_for_all(request, intent)
+    is_for_all = wants_complete_list(request, intent)
     complete = is_for_all and not relaxed and (filtered or request.complete is True)
     size = request.top_k
     if complete and (request.complete or "top_k" not in request.model_fields_set):
         size = MAX_TOP_K if isinstance(request, AugmentRequest) else MAX_COMPLETE
     listed = complete or intent.wants == "documents"
-    return Window(
+    return PageWindow(
         first=(request.page - 1) * size,
         last=request.page * size,
         per_document=request.per_document or (1 if listed else settings.per_document),
@@ -107,7 +114,7 @@ def window_of(
     )
 
 
-async def page_of(ranking: Sequence[Fused], window: Window, question: str, load: Load, listed: List) -> Page:
+async def cut_page(ranking: Sequence[FusedHit], window: PageWindow, question: str, load: Load, listed: List) -> HitPage:
     """Return the hits of a window.
 
     Args:
@@ -121,39 +128,39 @@ async def page_of(ranking: Sequence[Fused], window: Window, question: str, load:
     first, last, per_document = window.first, window.last, window.per_document
     if window.complete:
         return await _complete(ranking, window, load, listed)
-    page = spread(ranking, per_document, least_share=window.least_share)[first:last]
-    crowd = crowding(ranking, per_document) if window.named else []
+    page = diversify(ranking, per_document, least_share=window.least_share)[first:last]
+    crowd = dominant_document_hits(ranking, per_document) if window.named else []
     loaded = {hit.id: hit for hit in await load(list({hit.id: hit for hit in (*page, *crowd)}.values()))}
     whole = _named(question, [loaded[hit.id] for hit in crowd if hit.id in loaded])
     complete = False if window.all else None
     if not whole:
-        return Page(
+        return HitPage(
             [loaded[hit.id]._replace(score=hit.score) for hit in page if hit.id in loaded], first, None, complete
         )
-    return Page(
-        await load(spread(ranking, per_document, whole=whole, least_share=window.least_share)[first:last]),
+    return HitPage(
+        await load(diversify(ranking, per_document, whole=whole, least_share=window.least_share)[first:last]),
         first,
         None,
         complete,
     )
 
 
-async def _complete(ranking: Sequence[Fused], window: Window, load: Load, listed: List) -> Page:
+async def _complete(ranking: Sequence[FusedHit], window: PageWindow, load: Load, listed: List) -> HitPage:
     """Return the page of a complete list: the ranked documents in order, then all others ordered by id.
 
     The others satisfy the filter, but no source ranked them.
     """
-    ordered = first_of_each(spread(ranking, window.per_document, least_share=0.0), window.per_document)
+    ordered = limit_per_document(diversify(ranking, window.per_document, least_share=0.0), window.per_document)
     if window.bounded:
         total, is_last = len({hit.id[:3] for hit in ordered}), window.last >= len(ordered)
-        return Page(await load(ordered[window.first : window.last]), window.first, total, is_last)
+        return HitPage(await load(ordered[window.first : window.last]), window.first, total, is_last)
     skip = max(window.first - len(ordered), 0)
     shown = ordered[window.first : window.last]
     found = await listed([hit.id for hit in ordered], skip, window.last - window.first - len(shown))
-    unranked = [Fused(id, 0.0, 0.0, {}, {}) for id in found.first]
+    unranked = [FusedHit(id, 0.0, 0.0, {}, {}) for id in found.first]
     is_last = window.last >= len(ordered) + found.unknown
-    return Page(await load([*shown, *unranked]), window.first, found.total, is_last)
+    return HitPage(await load([*shown, *unranked]), window.first, found.total, is_last)
 
 
-def _named(question: str, hits: Sequence[Fused]) -> set[Document]:
-    return {hit.id[:3] for hit in hits if hit.chunk and is_named(question, hit.id.document_id, hit.chunk.title)}
+def _named(question: str, hits: Sequence[FusedHit]) -> set[Document]:
+    return {hit.id[:3] for hit in hits if hit.chunk and names_document(question, hit.id.document_id, hit.chunk.title)}

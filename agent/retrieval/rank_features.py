@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from agent.options.rank_features import RankFeature
-from agent.retrieval.fusion import Fused
-from retrievers.core.fields import Scalar, Values, parse_date
+from agent.retrieval.fusion import FusedHit
+from retrievers.core.metadata import MetadataValues, Scalar, parse_date
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.text.folding import fold
 
@@ -22,7 +22,7 @@ _DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureInputs:
+class RankFeatureInputs:
     """The inputs of the features.
 
     Attributes:
@@ -35,12 +35,14 @@ class FeatureInputs:
 
     question: str
     now: datetime
-    values: Sequence[Values]
+    values: Sequence[MetadataValues]
     catalogue: FieldCatalogue
     feedback: Sequence[float] = ()
 
 
-def apply(features: Sequence[RankFeature], hits: Sequence[Fused], known: FeatureInputs) -> list[Fused]:
+def add_rank_features(
+    features: Sequence[RankFeature], hits: Sequence[FusedHit], known: RankFeatureInputs
+) -> list[FusedHit]:
     """Return the hits with the features added to their scores, best first; ties keep their order.
 
     Args:
@@ -59,7 +61,7 @@ def apply(features: Sequence[RankFeature], hits: Sequence[Fused], known: Feature
     return [moved[place] for place in order]
 
 
-def _values(feature: RankFeature, hits: Sequence[Fused], known: FeatureInputs) -> list[float]:
+def _values(feature: RankFeature, hits: Sequence[FusedHit], known: RankFeatureInputs) -> list[float]:
     if feature.kind == "feedback":
         return list(known.feedback) or [0.0] * len(hits)
     held = [_items(values.get(feature.field)) for values in known.values]
@@ -106,7 +108,7 @@ def _recency(items: Sequence[Scalar], now: datetime, half_life_days: float) -> f
     return float(0.5 ** min(age_days / half_life_days, 1000.0))
 
 
-def _tags(held: Sequence[set[str]], hits: Sequence[Fused], question: str, field: FieldValues | None) -> list[float]:
+def _tags(held: Sequence[set[str]], hits: Sequence[FusedHit], question: str, field: FieldValues | None) -> list[float]:
     """Return per hit the cosine, 0 to 1, between its tags and the tags in the question, both weighted by rarity.
 
     If the question contains no tag, the tags of the best hits are used instead, weighted by score.

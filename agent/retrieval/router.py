@@ -1,8 +1,8 @@
 """Router: plan which sources get which searches, and what is tried if they find nothing. A pure function.
 
-The plan is a ladder of rungs. Rung 1 asks every chosen source in parallel. Each further rung is a fallback: it runs
-only if the rungs before gave no hit, and drops only constraints that were inferred from the question. A likely (soft)
-constraint never narrows a rung: an extra search beside rung 1 finds the documents that satisfy it, and their hits are
+The plan is a list of levels. Level 1 asks every chosen source in parallel. Each further level is a fallback: it runs
+only if the levels before gave no hit, and drops only constraints that were inferred from the question. A likely (soft)
+constraint never narrows a level: an extra search beside level 1 finds the documents that satisfy it, and their hits are
 boosted.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from agent.intent.sources import usual
+from agent.intent.sources import default_sources
 from agent.types import Intent, Relaxed, Step
-from retrievers.core.errors import Unavailable, listing
-from retrievers.core.fields import Field
-from retrievers.core.filters import And, Filter, parse, to_json
+from retrievers.core.errors import Unavailable, join_names
+from retrievers.core.filters import And, Filter, filter_to_json, parse_filter
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card
 
 Fallback = Literal["ordered_backoff", "do_not_route", "route_to_all", "fail"]
@@ -37,7 +37,7 @@ class Constraints:
 
     Attributes:
         wanted: the caller's filter; every step applies it.
-        firm: inferred from the question, weakest first; the ladder drops them in this order.
+        firm: inferred from the question, weakest first; the fallback levels drop them in this order.
         soft: likely constraints. They filter nothing; documents that satisfy them are boosted.
     """
 
@@ -51,7 +51,7 @@ class Constraints:
         Args:
             firm: number of firm constraints to leave out, the weakest first.
         """
-        return joined((self.wanted, *self.firm[firm:]))
+        return join_filters((self.wanted, *self.firm[firm:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class SearchLimits:
     Attributes:
         searches: maximum queries per source.
         metered_searches: maximum queries per source that is paid per search.
-        outside: whether the ladder may end with external sources (web, cloud), which then see the question.
+        outside: whether the last level may ask external sources (web, cloud), which then see the question.
     """
 
     source_timeout_s: float
@@ -72,11 +72,11 @@ class SearchLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
-    """One level of the fallback ladder: steps that run in parallel.
+class FallbackLevel:
+    """One level of a search plan: steps that run in parallel. The first level is the plan proper, the others fallbacks.
 
     Attributes:
-        number: number of the rung, from 1; its steps have the same number.
+        number: number of the level, from 1; its steps have the same number.
         filter: the filter of all steps.
         dropped: inferred constraints that `filter` leaves out.
     """
@@ -88,32 +88,32 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The fallback ladder of a request.
+class SearchPlan:
+    """The searches of a request and their fallbacks, level by level.
 
     Attributes:
         degraded: notes about chosen sources that are missing or cannot search all documents.
-        likely: the first rung's searches over only the documents that also satisfy the soft constraints; None if there
-            are no such constraints.
-        is_held: whether only the chosen sources may be searched, also by searches for what is missing.
+        soft_level: the first level's searches over only the documents that also satisfy the soft constraints; None if
+            there are no such constraints.
+        is_restricted: whether only the chosen sources may be searched, also by searches for what is missing.
     """
 
-    rungs: tuple[Rung, ...] = ()
+    levels: tuple[FallbackLevel, ...] = ()
     degraded: tuple[str, ...] = ()
-    likely: Rung | None = None
-    is_held: bool = False
+    soft_level: FallbackLevel | None = None
+    is_restricted: bool = False
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All steps: those of `likely` first, then the rungs in order."""
-        rungs = (self.likely, *self.rungs) if self.likely is not None else self.rungs
-        return tuple(step for rung in rungs for step in rung.steps)
+        """All steps: those of `soft_level` first, then the levels in order."""
+        levels = (self.soft_level, *self.levels) if self.soft_level is not None else self.levels
+        return tuple(step for level in levels for step in level.steps)
 
 
-def plan(
+def plan_searches(
     intent: Intent,
     cards: Mapping[str, Card],
-    resting: Collection[str] = (),
+    resting_sources: Collection[str] = (),
     *,
     constraints: Constraints,
     limits: SearchLimits,
@@ -122,36 +122,42 @@ def plan(
     number: int = 1,
     vector_only: Collection[str] = (),
     partial: Collection[str] = (),
-) -> Plan:
-    """Return the ladder for an intent.
+) -> SearchPlan:
+    """Return the search plan for an intent.
 
     Args:
         cards: the existing sources by name, in order of preference.
         resting: sources whose circuit breaker is open. They are no fallback; a chosen one keeps its step, so that its
             outcome says why it was not asked.
-        constraints: the intent's constraints, see `constraints_of`.
-        fallback: strategy if routing failed, see `_chosen`.
+        constraints: the intent's constraints, see `constraints_of_intent`.
+        fallback: strategy if routing failed, see `_choose_sources`.
         caller_sources: whether the caller named the sources; then no other source is asked.
-        number: number of the first rung.
+        number: number of the first level.
         vector_only: queries for the source `vector` only, because a model made up their words.
         partial: sources that can search only some of the documents in the request's scope.
     Returns:
-        The ladder; empty if nothing is to be retrieved.
+        The plan; empty if nothing is to be retrieved.
     Raises:
         RoutingFailed: routing failed, and `fallback` is `fail`.
     """
     if intent.kind == "none":
-        return Plan()
-    chosen, degraded, is_held = _chosen(intent, cards, fallback, caller_sources, resting, partial)
-    no_others = caller_sources or is_held
-    others = [name for name in usual(cards) if name not in chosen and name not in resting and not no_others]
+        return SearchPlan()
+    chosen, degraded, is_restricted = _choose_sources(intent, cards, fallback, caller_sources, resting_sources, partial)
+    no_others = caller_sources or is_restricted
+    others = [
+        name for name in default_sources(cards) if name not in chosen and name not in resting_sources and not no_others
+    ]
     asked = [name for name in chosen if cards[name].kind == "documents"]
-    outside = [name for name in cards if cards[name].kind == "outside" and name not in chosen and name not in resting]
-    builder = _Ladder(intent, cards, constraints, limits, number, vector_only)
+    outside = [
+        name for name in cards if cards[name].kind == "outside" and name not in chosen and name not in resting_sources
+    ]
+    builder = _PlanBuilder(intent, cards, constraints, limits, number, vector_only)
 
     builder.add(chosen)
-    if not builder.rungs:
-        return Plan((), degraded, None, is_held)  # no source is asked, so there is nothing to fall back from
+    if not builder.levels:
+        return SearchPlan(
+            (), degraded, None, is_restricted
+        )  # no source is asked, so there is nothing to fall back from
     builder.add(others)
     for count in range(1, len(constraints.firm) + 1):
         builder.add([*asked, *others], firm=count)
@@ -159,34 +165,36 @@ def plan(
     builder.add([name for name in chosen if cards[name].kind == "outside"], firm=len(constraints.firm))
     if limits.outside and not no_others:
         builder.add(outside, firm=len(constraints.firm))
-    return Plan(tuple(builder.rungs), degraded, _likely(builder.rungs, asked, constraints), is_held)
+    return SearchPlan(tuple(builder.levels), degraded, _soft_level(builder.levels, asked, constraints), is_restricted)
 
 
-def _likely(rungs: Sequence[Rung], asked: Collection[str], constraints: Constraints) -> Rung | None:
-    """Return the first rung's searches of documents, narrowed by the soft constraints.
+def _soft_level(
+    levels: Sequence[FallbackLevel], asked: Collection[str], constraints: Constraints
+) -> FallbackLevel | None:
+    """Return the first level's searches of documents, narrowed by the soft constraints.
 
-    None if there is no such search, or if the soft constraints add nothing to the rung's filter.
+    None if there is no such search, or if the soft constraints add nothing to the level's filter.
 
     Args:
         asked: names of the chosen sources that search document texts.
     """
-    wanted = joined((constraints.filter(), *constraints.soft))
-    if not rungs or wanted is None or conjuncts(wanted) == conjuncts(rungs[0].filter):
+    wanted = join_filters((constraints.filter(), *constraints.soft))
+    if not levels or wanted is None or filter_conjuncts(wanted) == filter_conjuncts(levels[0].filter):
         return None
-    shown = to_json(wanted)
-    steps = [step.model_copy(update={"filter": shown}) for step in rungs[0].steps if step.source in asked]
-    return replace(rungs[0], steps=tuple(steps), filter=wanted) if steps else None
+    shown = filter_to_json(wanted)
+    steps = [step.model_copy(update={"filter": shown}) for step in levels[0].steps if step.source in asked]
+    return replace(levels[0], steps=tuple(steps), filter=wanted) if steps else None
 
 
-def _chosen(
+def _choose_sources(
     intent: Intent,
     cards: Mapping[str, Card],
     fallback: Fallback,
     caller_sources: bool,
-    resting: Collection[str],
+    resting_sources: Collection[str],
     partial: Collection[str],
 ) -> tuple[list[str], tuple[str, ...], bool]:
-    """Return the sources of the first rung, the degraded notes, and whether no source may replace the chosen ones.
+    """Return the sources of the first level, the degraded notes, and whether no source may replace the chosen ones.
 
     Routing fails if any source that a model or the caller chose is unknown, resting or only partly searchable. For
     sources chosen by rules, it fails only if this is true of all of them. It also fails if only a model may choose and
@@ -206,8 +214,10 @@ def _chosen(
     unknown = [name for name in named if name not in cards]
     known = [name for name in named if name in (cards if caller_sources else usable)]
     if not (named or caller_sources or any(one.kind != "collection" for one in intent.missing)):
-        known = [name for name in usable if cards[name].kind == "metadata"] if intent.aggregate else usual(cards)
-    broken = [name for name in known if name in resting or name in partial]
+        known = (
+            [name for name in usable if cards[name].kind == "metadata"] if intent.aggregate else default_sources(cards)
+        )
+    broken = [name for name in known if name in resting_sources or name in partial]
     said = (
         *map(_unavailable, unknown),
         *(f"{one.kind}_unavailable" for one in intent.missing if one.kind != "choice"),
@@ -220,22 +230,22 @@ def _chosen(
     if fallback == "fail":
         gone = [*unknown, *(one.name for one in intent.missing), *broken] or named
         few = "not all" if len(broken) < len(known) else "none"
-        raise RoutingFailed(f"{few} of the chosen sources can be asked: {listing(map(_shown, gone))}")
+        raise RoutingFailed(f"{few} of the chosen sources can be asked: {join_names(map(_shown, gone))}")
     if fallback == "do_not_route":
         lost = not intent.scope and any(one.kind == "collection" for one in intent.missing)
         kept = [] if lost else [name for name in known if name not in partial]
-        is_nothing = not caller_sources and all(name in resting for name in kept)
+        is_nothing = not caller_sources and all(name in resting_sources for name in kept)
         return kept, (*degraded, "routing_failed") if is_nothing else degraded, True
     if caller_sources:
         return known, degraded, False
     if fallback == "route_to_all":
         return list(dict.fromkeys((*known, *(name for name in usable if not cards[name].part)))), degraded, False
     # If no source of documents may be asked, use any that can answer.
-    return known or usual(cards) or usable, degraded, False
+    return known or default_sources(cards) or usable, degraded, False
 
 
-class _Ladder:
-    """Collects rungs; a step that is already in an earlier rung is not added again."""
+class _PlanBuilder:
+    """Collects levels; a step that is already in an earlier level is not added again."""
 
     def __init__(
         self,
@@ -246,24 +256,24 @@ class _Ladder:
         number: int,
         vector_only: Collection[str],
     ) -> None:
-        self.rungs: list[Rung] = []
+        self.levels: list[FallbackLevel] = []
         self._intent, self._cards, self._constraints, self._limits = intent, cards, constraints, limits
         self._number, self._vector_only = number, vector_only
         self._known: set[tuple[str, str, frozenset[Filter]]] = set()
         self._dropped: tuple[Relaxed, ...] = ()
 
     def add(self, sources: Sequence[str], *, firm: int = 0) -> None:
-        """Add a rung that asks these sources, if it has a step that no earlier rung has.
+        """Add a level that asks these sources, if it has a step that no earlier level has.
 
         Args:
             firm: number of firm constraints to leave out of the filter, the weakest first.
         """
         constraints, limits = self._constraints, self._limits
         wanted = constraints.filter(firm=firm)
-        shown = to_json(wanted) if wanted else None
+        shown = filter_to_json(wanted) if wanted else None
         steps = []
         for search, source in self._asked(sources):
-            key = (source, search, conjuncts(wanted))
+            key = (source, search, filter_conjuncts(wanted))
             if key in self._known:
                 continue
             self._known.add(key)
@@ -273,13 +283,13 @@ class _Ladder:
                     search=search,
                     filter=shown,
                     timeout_s=min(self._cards[source].timeout_s or limits.source_timeout_s, limits.timeout_s),
-                    step=self._number + len(self.rungs),
+                    step=self._number + len(self.levels),
                 )
             )
         if not steps:
             return
-        dropped = tuple(Relaxed(dropped=to_json(one), reason=_NOTHING_FOUND) for one in constraints.firm[:firm])
-        self.rungs.append(Rung(self._number + len(self.rungs), tuple(steps), wanted, dropped))
+        dropped = tuple(Relaxed(dropped=filter_to_json(one), reason=_NOTHING_FOUND) for one in constraints.firm[:firm])
+        self.levels.append(FallbackLevel(self._number + len(self.levels), tuple(steps), wanted, dropped))
 
     def _asked(self, sources: Sequence[str]) -> list[tuple[str, str]]:
         """Return (query, source) pairs: paid sources get fewer queries, sources that calculate get one."""
@@ -296,7 +306,7 @@ class _Ladder:
         ]
 
 
-def constraints_of(
+def constraints_of_intent(
     intent: Intent,
     wanted: Filter | None,
     fields: Mapping[str, Field],
@@ -314,17 +324,17 @@ def constraints_of(
     Raises:
         BadFilter: the intent's filters name a field or operator that does not exist.
     """
-    callers = _parts(to_json(wanted)) if wanted else []
+    callers = _parts(filter_to_json(wanted)) if wanted else []
 
     def inferred(stated: Mapping[str, Any] | None, known: Sequence[Filter]) -> tuple[Filter, ...]:
-        said = [*callers, *(part for one in known for part in _parts(to_json(one)))]
+        said = [*callers, *(part for one in known for part in _parts(filter_to_json(one)))]
         # Parse each condition alone: joined with the caller's filter, they could exceed the maximum depth.
-        return (*known, *(parse(part, fields) for part in _parts(stated) if part not in said))
+        return (*known, *(parse_filter(part, fields) for part in _parts(stated) if part not in said))
 
     return Constraints(wanted, inferred(intent.filter, firm), inferred(intent.soft_filter, soft))
 
 
-def joined(filters: Sequence[Filter | None]) -> Filter | None:
+def join_filters(filters: Sequence[Filter | None]) -> Filter | None:
     """Return the conjunction of the filters; None if there is none."""
     parts = tuple(dict.fromkeys(part for one in filters if one is not None for part in _flat(one)))
     if len(parts) > 1:
@@ -332,7 +342,7 @@ def joined(filters: Sequence[Filter | None]) -> Filter | None:
     return parts[0] if parts else None
 
 
-def conjuncts(wanted: Filter | None) -> frozenset[Filter]:
+def filter_conjuncts(wanted: Filter | None) -> frozenset[Filter]:
     """Return the conditions that must all be true for the filter; filters with equal sets mean the same."""
     return frozenset(_flat(wanted)) if wanted else frozenset()
 

@@ -1,6 +1,6 @@
 """Measure how long each stage of a request took, and make the error for a request that took too long.
 
-`planning.Asked.at` splits the deadline between the stages.
+`agent.options.deadline_shares` splits the deadline between the stages.
 """
 
 import time
@@ -24,23 +24,23 @@ class StageTimes:
         self.elapsed_ms = elapsed_ms if elapsed_ms is not None else {}
         self._last = time.monotonic()
 
-    def ended(self, stage: str) -> None:
+    def end_stage(self, stage: str) -> None:
         """Add the time since the previous stage ended to this stage."""
         now = time.monotonic()
         self.elapsed_ms[stage] = round(self.elapsed_ms.get(stage, 0.0) + (now - self._last) * 1000, 3)
         self._last = now
 
-    def unfinished(self) -> str:
+    def describe_unfinished(self) -> str:
         """Return a text that names the stage running when the time ran out, and what it waited for."""
         stage = next((stage for stage in _WAITS_FOR if stage not in self.elapsed_ms), "page")
         return f"the {stage} step was still waiting for {_WAITS_FOR[stage]}"
 
 
-def late(timeout_s: float, waited_for: str) -> Unavailable:
-    """Return the error for a request whose time is over. `waited_for` is the text of `StageTimes.unfinished`."""
+def timeout_error(timeout_s: float, waited_for: str) -> Unavailable:
+    """Return the error for a request whose time is over; `waited_for` comes from `StageTimes.describe_unfinished`."""
     return Unavailable("the service", f"no answer within {timeout_s:g} s: {waited_for}", retry_after_s=5)
 
 
-def unfinished_scope() -> str:
-    """Return the text of `StageTimes.unfinished` for a request that still waits for its readable collections."""
-    return StageTimes().unfinished()
+def describe_unfinished_scope() -> str:
+    """Return `StageTimes.describe_unfinished` for a request that still waits for its readable collections."""
+    return StageTimes().describe_unfinished()

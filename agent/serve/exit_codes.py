@@ -12,7 +12,7 @@ def exit_code(error: Exception) -> int:
     return UNAVAILABLE if isinstance(error, Unavailable) else FAILED
 
 
-def described(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Return an error as one line for the user of the command."""
     text = " ".join(str(error).split())[:600]
     if isinstance(error, RetrievalError) or exit_code(error) == BAD_INPUT:

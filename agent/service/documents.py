@@ -5,28 +5,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.intent.derived import derive, with_derived
-from agent.intent.measures import check_units
-from agent.service.time_limit import in_time
+from agent.intent.values.inferred_words import infer_words, with_inferred_words
+from agent.intent.values.measures import check_units
+from agent.service.time_limit import with_time_limit
 from agent.settings import Settings
+from retrievers.core.collection_schema import Schema, read_schema
 from retrievers.core.errors import BadDocument, BadRequest, NotFound, UnknownCollection
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.principals import check_principals
-from retrievers.core.schema import Schema, read_schema
-from retrievers.core.types import EVERYTHING, Collection, FieldValues, Scope, Viewer, whole
+from retrievers.core.types import ALL_PRINCIPALS, Collection, FieldValues, Scope, Viewer, unrestricted_viewer
 from retrievers.embed import Embedder
-from retrievers.ingest import collections, store
-from retrievers.ingest import jobs as queue
-from retrievers.ingest.collections import check_name
-from retrievers.ingest.declare import declare
+from retrievers.ingest import collections, document_store
+from retrievers.ingest.collection_schema import store_schema
+from retrievers.ingest.collections import check_collection_name
+from retrievers.ingest.derived_data import update_derived_data
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.report import Progress, Report
+from retrievers.ingest.jobs import job_queue as queue
+from retrievers.ingest.jobs.worker import Worker
+from retrievers.ingest.report import IngestReport, Progress
 from retrievers.ingest.run import ingest
-from retrievers.ingest.settle import settle
-from retrievers.ingest.worker import Worker
-from retrievers.postgres.catalogue import Catalogue, filterable
+from retrievers.postgres.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.database import Database
-from retrievers.postgres.documents import StoredDocument, read_document
+from retrievers.postgres.stored_documents import StoredDocument, read_document
 from retrievers.sync import manifest
 
 
@@ -57,8 +57,8 @@ class DocumentService:
             return viewer
         return Viewer(viewer.tenant, check_principals(principals, everything=True))
 
-    @in_time
-    async def own_collection(self, who: Viewer, collection: str, *, told: Viewer | None = None) -> Collection:
+    @with_time_limit
+    async def own_collection(self, who: Viewer, collection: str, *, error_viewer: Viewer | None = None) -> Collection:
         """Return the collection of that name that belongs to the viewer's tenant, not to the platform.
 
         Args:
@@ -70,7 +70,7 @@ class DocumentService:
         try:
             scope = await self.catalogue.scope(who, collection, fresh=True)
         except UnknownCollection:
-            scope = await self.catalogue.scope(told or who, collection, fresh=True)
+            scope = await self.catalogue.scope(error_viewer or who, collection, fresh=True)
         own = next((one for one in scope.collections if one.tenant == who.tenant), None)
         if own is None:
             raise UnknownCollection(
@@ -87,14 +87,14 @@ class DocumentService:
         tenant: str | Viewer | None = None,
         schema: Mapping[str, Field] | None = None,
         progress: Progress | None = None,
-    ) -> Report:
+    ) -> IngestReport:
         """Store documents, see `retrievers.ingest.run.ingest`.
 
         Args:
-            schema: declared fields; a `retrievers.core.schema.Schema` also declares nouns that stand for a document,
-                such as "invoices".
+            schema: declared fields; a `retrievers.core.collection_schema.Schema` also declares nouns that stand for a
+                document, such as "invoices".
         Raises:
-            BadRequest: an item is not a document; `retrievers.ingest.read.read_record` makes one from a mapping. Or
+            BadRequest: an item is not a document; `ingest.readers.record.read_record` makes one from a mapping. Or
                 an amount in a unit of the schema cannot be read from a question.
         """
         who = self.viewer(tenant).tenant
@@ -106,9 +106,9 @@ class DocumentService:
             )
         finally:
             # Clear the cache, so that this process finds the new documents at once.
-            self.catalogue.forget(who)
+            self.catalogue.invalidate(who)
 
-    @in_time
+    @with_time_limit
     async def document(self, collection: str, id: str, *, tenant: str | Viewer | None = None) -> StoredDocument:
         """Return one stored document.
 
@@ -135,37 +135,37 @@ class DocumentService:
             try:
                 if document is not None:
                     return await self._delete_document(viewer, collection, document)
-                own = await self.own_collection(whole(who), collection, told=viewer)
-                async with self.database.transaction(whole(who)) as connection:
+                own = await self.own_collection(unrestricted_viewer(who), collection, error_viewer=viewer)
+                async with self.database.transaction(unrestricted_viewer(who)) as connection:
                     # Lock rows before jobs, in the same order as writers do.
-                    await collections.lock_all(connection, who, own.number)
-                    await manifest.forget(connection, who, collection)
-                    await queue.cancel(connection, who, collection)
+                    await collections.lock_with_shadows(connection, who, own.number)
+                    await manifest.forget_documents(connection, who, collection)
+                    await queue.cancel_collection_jobs(connection, who, collection)
                     count = await collections.delete_collection(connection, who, own.number)
-                self.catalogue.forget(who)
+                self.catalogue.invalidate(who)
                 return count
-            except collections.Replaced:
+            except collections.CollectionReplaced:
                 continue
 
-    @in_time
+    @with_time_limit
     async def _delete_document(self, viewer: Viewer, collection: str, document: str) -> int:
         _check_id(document)
         tenant = viewer.tenant
-        own = await self.own_collection(whole(tenant), collection, told=viewer)
-        async with self.database.transaction(whole(tenant)) as connection:
-            count = await store.remove_documents(connection, tenant, own.number, [document])
-            await manifest.forget(connection, tenant, collection, document)
-            await queue.forget(connection, tenant, collection, [document])
-            await settle(connection, tenant, own.number)
-        self.catalogue.forget(tenant)
+        own = await self.own_collection(unrestricted_viewer(tenant), collection, error_viewer=viewer)
+        async with self.database.transaction(unrestricted_viewer(tenant)) as connection:
+            count = await document_store.remove_documents(connection, tenant, own.number, [document])
+            await manifest.forget_documents(connection, tenant, collection, document)
+            await queue.forget_document_payloads(connection, tenant, collection, [document])
+            await update_derived_data(connection, tenant, own.number)
+        self.catalogue.invalidate(tenant)
         return count
 
-    @in_time
+    @with_time_limit
     async def collections(self, *, tenant: str | Viewer | None = None) -> Sequence[Collection]:
         """Return the collections that the viewer may see."""
         return await self.catalogue.collections(self.viewer(tenant), fresh=True)
 
-    @in_time
+    @with_time_limit
     async def describe(self, collection: str, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
         """Return a collection's field catalogue: types, ranges and the most frequent values with counts.
 
@@ -177,31 +177,33 @@ class DocumentService:
         """
         scope = await self.catalogue.scope(self.viewer(tenant), collection, fresh=True)
         described, fields = await self.catalogue.describe(scope), await self.catalogue.fields(scope)
-        described["job"] = await self._under_way(self.viewer(tenant), scope)
+        described["job"] = await self._running_rebuild(self.viewer(tenant), scope)
         # In a thread: inferring from tens of thousands of values takes seconds and would block all other requests.
-        return with_derived(described, await asyncio.to_thread(derive, fields, await self.catalogue.called(scope)))
+        return with_inferred_words(
+            described, await asyncio.to_thread(infer_words, fields, await self.catalogue.document_nouns(scope))
+        )
 
-    async def _under_way(self, viewer: Viewer, scope: Scope) -> dict[str, Any] | None:
+    async def _running_rebuild(self, viewer: Viewer, scope: Scope) -> dict[str, Any] | None:
         """Return the running rebuild of the tenant's own collection.
 
         None if there is none, if the collection is the platform's, or if the viewer is limited to some principals.
         """
         own = any(one.tenant == viewer.tenant for one in scope.collections)
-        if not own or viewer.principals not in ((), EVERYTHING):
+        if not own or viewer.principals not in ((), ALL_PRINCIPALS):
             return None
-        job = await self.worker.jobs.under_way(viewer, scope.collections[0].name)
+        job = await self.worker.jobs.unfinished_rebuild(viewer, scope.collections[0].name)
         if job is None:
             return None
         return {"job_id": job.id, "kind": job.kind, "embedder": job.embedder, "status": job.status}
 
-    @in_time
+    @with_time_limit
     async def declare(
         self, collection: str, schema: Mapping[str, Any], *, tenant: str | Viewer | None = None
     ) -> dict[str, Any]:
         """Declare a collection's fields and the nouns that stand for its documents.
 
-        See `retrievers.core.schema.read_schema`. A missing collection is created. Fields that the schema does not
-        mention stay unchanged.
+        See `retrievers.core.collection_schema.read_schema`. A missing collection is created. Fields that the schema
+        does not mention stay unchanged.
 
         Returns:
             The collection as returned by `describe`.
@@ -209,16 +211,16 @@ class DocumentService:
             BadRequest: the schema is not valid, or changes the type of a field that documents already have.
         """
         who = self.viewer(tenant).tenant
-        check_name(collection)
+        check_collection_name(collection)
         # In a thread: only the size of a request limits the number of aliases, so reading the schema may take long.
         declared = await asyncio.to_thread(_schema_of, schema)
-        await declare(self.database, who, collection, declared)
-        self.catalogue.forget(who)
+        await store_schema(self.database, who, collection, declared)
+        self.catalogue.invalidate(who)
         viewer = self.viewer(tenant)
         await self.catalogue.fields(await self.catalogue.scope(viewer, collection, fresh=True), fresh=True)
         return await self.describe(collection, tenant=viewer)
 
-    @in_time
+    @with_time_limit
     async def fields(
         self, collection: str, *, tenant: str | Viewer | None = None
     ) -> tuple[Mapping[str, Field], Mapping[str, FieldValues]]:
@@ -228,13 +230,13 @@ class DocumentService:
             UnknownCollection: the viewer sees no such collection.
         """
         scope = await self.catalogue.scope(self.viewer(tenant), collection)
-        return filterable(scope), (await self.catalogue.fields(scope)).fields
+        return filterable_fields(scope), (await self.catalogue.fields(scope)).fields
 
 
 def _documents(items: Iterable[object]) -> Iterator[Document | RejectedItem]:
     for number, item in enumerate(items):
         if not isinstance(item, Document | RejectedItem):
-            form = "convert a mapping with retrievers.ingest.read.read_record(mapping, where)"
+            form = "convert a mapping with retrievers.ingest.readers.file_input.read_record(mapping, where)"
             raise BadRequest(f"item {number} is a {type(item).__name__}, not a Document: {form}", where=str(number))
         yield item
 

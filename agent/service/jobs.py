@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agent.service.documents import DocumentService
-from agent.service.time_limit import in_time
+from agent.service.time_limit import with_time_limit
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.tasks import within
-from retrievers.core.types import Collection, Viewer, whole
-from retrievers.embed.pool import Embedders
+from retrievers.core.timeouts import wait_within
+from retrievers.core.types import Collection, Viewer, unrestricted_viewer
+from retrievers.embed.embedders import Embedders
 from retrievers.ingest import collections
-from retrievers.ingest import delivery as deliveries
-from retrievers.ingest.check import Checker
-from retrievers.ingest.findings import ComparisonReport as CheckReport
-from retrievers.ingest.job_types import Job
-from retrievers.ingest.patience import within_patience
+from retrievers.ingest.checking.check_report import CheckReport
+from retrievers.ingest.checking.collection_check import CollectionChecker
+from retrievers.ingest.database_timeout import with_database_timeout
+from retrievers.ingest.jobs import delivery as deliveries
+from retrievers.ingest.jobs.job_types import Job
 
 _LEAST_LOOK_S = 1.0
 """Minimum time to load the state of a job, in seconds, even if the caller's time is already over."""
@@ -35,7 +35,7 @@ class JobService(DocumentService):
         tenant: str | Viewer | None = None,
         within_s: float | None = None,
     ) -> Job:
-        """Store documents given as records (see `retrievers.ingest.read.read_record`), and return the job.
+        """Store documents given as records (see `readers.file_input.read_record`), and return the job.
 
         An invalid record does not stop the others.
 
@@ -49,7 +49,7 @@ class JobService(DocumentService):
         """
         deadline = None if within_s is None else time.monotonic() + within_s
         # In a thread: encoding megabytes of JSON would block all other requests.
-        delivery = await asyncio.to_thread(deliveries.of_records, collection, documents)
+        delivery = await asyncio.to_thread(deliveries.delivery_of_records, collection, documents)
         del documents  # the records take ten times the memory of the encoded delivery
         return await self._submit(delivery, wait, tenant, deadline)
 
@@ -71,35 +71,35 @@ class JobService(DocumentService):
             within_s: maximum seconds to wait; the job continues afterwards.
         """
         deadline = None if within_s is None else time.monotonic() + within_s
-        return await self._submit(deliveries.of_file(collection, name, data), wait, tenant, deadline)
+        return await self._submit(deliveries.delivery_of_file(collection, name, data), wait, tenant, deadline)
 
     async def _submit(
         self, delivery: deliveries.Delivery, wait: bool, tenant: str | Viewer | None, deadline: float | None
     ) -> Job:
         who = self.viewer(tenant).tenant
         if wait:
-            id, _ = await self.worker.deliver(who, delivery, deadline=deadline)
+            id, _ = await self.worker.run_delivery(who, delivery, deadline=deadline)
         else:
             id = await self._accept(who, delivery)
         # Read the job with all rights: the sender gets the errors of all documents, whoever may read these.
-        found = self.job(id, tenant=whole(who))
+        found = self.job(id, tenant=unrestricted_viewer(who))
         if deadline is None:
             return await found
-        return await within_patience(found, max(deadline - time.monotonic(), _LEAST_LOOK_S))
+        return await with_database_timeout(found, max(deadline - time.monotonic(), _LEAST_LOOK_S))
 
-    @in_time
+    @with_time_limit
     async def _accept(self, tenant: str, delivery: deliveries.Delivery) -> str:
         """Save a delivery as a job for a worker, and return the job's id."""
         id = await self.worker.jobs.submit(tenant, delivery)
         self.worker.wake()
         return id
 
-    @in_time
+    @with_time_limit
     async def jobs(self, *, limit: int = 50, tenant: str | Viewer | None = None) -> list[Job]:
         """Return the latest ingestion jobs, newest first, at most 100, without their `failures`."""
-        return await self.worker.jobs.recent(self.viewer(tenant), limit)
+        return await self.worker.jobs.recent_jobs(self.viewer(tenant), limit)
 
-    @in_time
+    @with_time_limit
     async def job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
         """Return one ingestion job with its failed documents.
 
@@ -108,10 +108,10 @@ class JobService(DocumentService):
         """
         viewer = self.viewer(tenant)
         job = await self.worker.jobs.job(viewer, job_id)
-        self.database.reads.wrote(viewer.tenant)  # later questions skip standbys that lack this job's documents
+        self.database.reads.note_write(viewer.tenant)  # later questions skip standbys that lack this job's documents
         return job
 
-    @in_time
+    @with_time_limit
     async def retry_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
         """Queue the failed documents of a job for a worker again; all its documents if the whole job failed.
 
@@ -125,7 +125,7 @@ class JobService(DocumentService):
         self.worker.wake()
         return job
 
-    @in_time
+    @with_time_limit
     async def cancel_job(self, job_id: str, *, tenant: str | Viewer | None = None) -> Job:
         """Cancel a job of `reembed` or `rebuild`, or a run of a sync.
 
@@ -159,7 +159,7 @@ class JobService(DocumentService):
                 f"`signalbox rebuild {collection}`",
                 where="embedder",
             )
-        return await self._make_anew(own, embedder, who)
+        return await self._submit_rebuild(own, embedder, who)
 
     async def rebuild(self, collection: str, *, tenant: str | Viewer | None = None) -> Job:
         """Split, analyse and index the documents of a collection again, in the background as `reembed` does.
@@ -170,13 +170,13 @@ class JobService(DocumentService):
             UnknownCollection, BadRequest: as for `reembed`.
         """
         who = self.viewer(tenant)
-        return await self._make_anew(await self.own_collection(who, collection), None, who)
+        return await self._submit_rebuild(await self.own_collection(who, collection), None, who)
 
-    @in_time
-    async def _make_anew(self, own: Collection, embedder: str | None, who: Viewer) -> Job:
+    @with_time_limit
+    async def _submit_rebuild(self, own: Collection, embedder: str | None, who: Viewer) -> Job:
         try:
             id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
-        except collections.Replaced:
+        except collections.CollectionReplaced:
             own = await self.own_collection(who, own.name)
             id = await self.worker.jobs.submit_rebuild(own.tenant, own.number, own.name, embedder)
         self.worker.wake()
@@ -193,8 +193,8 @@ class JobService(DocumentService):
     ) -> CheckReport:
         """Compare the passages and indexes stored for a collection with those that its documents should give.
 
-        See `retrievers.ingest.check`. For documents that the viewer may not read, the report says only that something
-        is wrong, not what.
+        See `ingest.checking.collection_check`. For documents that the viewer may not read, the report says only that
+        something is wrong, not what.
 
         Args:
             mend: also repair the differences.
@@ -207,7 +207,7 @@ class JobService(DocumentService):
         if timeout_s is not None:
             work = self._checked(collection, mend, progress, timeout_s, self.viewer(tenant))
             try:
-                return await within(work, timeout_s)
+                return await wait_within(work, timeout_s)
             except (TimeoutError, ConnectionAbortedError) as error:
                 command = f"signalbox check {collection}{' --mend' if mend else ''}"
                 reason = f'"{collection}" takes longer than the {timeout_s:.3g} s of a request; run `{command}`'
@@ -225,10 +225,10 @@ class JobService(DocumentService):
         while True:
             own = await self.own_collection(who, collection)
             try:
-                told = progress or (lambda done: None)
-                checker = Checker(self.database, self.embedder, own, who, told, timeout_s)
+                report_progress = progress or (lambda done: None)
+                checker = CollectionChecker(self.database, self.embedder, own, who, report_progress, timeout_s)
                 return await checker.run(mend=mend)
-            except collections.Replaced:
+            except collections.CollectionReplaced:
                 continue
             finally:
-                self.catalogue.forget(who.tenant)
+                self.catalogue.invalidate(who.tenant)

@@ -14,24 +14,24 @@ from pydantic import BaseModel
 from agent.llm.model import Messages, Model, Reply
 from agent.llm.token_estimates import estimate_tokens
 from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable
-from retrievers.core.log_filter import Sparing
-from retrievers.core.tasks import within
+from retrievers.core.log_filter import RepetitionFilter
+from retrievers.core.timeouts import wait_within
 from retrievers.postgres.database import Database
-from retrievers.postgres.tenants import State, Tenants
+from retrievers.postgres.tenants import Tenants, TenantState
 
 _GATHER_S, _REST_S, _WRITE_S, _DRAIN_S = 0.25, 5.0, 2.0, 3.0
 """In seconds: time to collect usage before a write, pause after a failed write, limit of one write, limit of the last
 write when the service closes."""
 
 _log = logging.getLogger(__name__)
-_log.addFilter(Sparing())
+_log.addFilter(RepetitionFilter())
 
-told: ContextVar[list[State] | None] = ContextVar("told", default=None)
+admitted_states: ContextVar[list[TenantState] | None] = ContextVar("admitted_states", default=None)
 """List to which `Metering.admit` adds the state of each tenant with a quota. A request handler sets it; else None."""
 
 
 @dataclass(slots=True)
-class Account:
+class TokenAccount:
     """The token account of one request.
 
     Attributes:
@@ -40,16 +40,16 @@ class Account:
     """
 
     tenant: str
-    state: State
+    state: TenantState
     tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Metered:
+class MeteredModel:
     """A model that adds the tokens of its calls to an account, even if a call fails or is abandoned."""
 
     model: Model
-    account: Account
+    account: TokenAccount
 
     @property
     def name(self) -> str:
@@ -148,51 +148,51 @@ class Metering:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await within(self.flush(), _DRAIN_S)
+            await wait_within(self.flush(), _DRAIN_S)
         except Exception as failed:
             _log.warning("cannot store the last usage of the tenants: %s", type(failed).__name__)
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
 
-    async def admit(self, tenant: str) -> Account:
+    async def admit(self, tenant: str) -> TokenAccount:
         """Count a question of a tenant and return the account of its request.
 
         Raises:
             QuotaUsedUp: the tenant has used up its quota for today; nothing was counted.
             Unavailable: the database cannot be reached, or cannot count.
         """
-        state = await self.tenants.enter(tenant)
+        state = await self.tenants.admit(tenant)
         if state.use is None:
             self._note(tenant, 1, 0)
-        elif (listeners := told.get()) is not None:
+        elif (listeners := admitted_states.get()) is not None:
             listeners.append(state)
         if state.refused:
             raise _used_up(state)
-        return Account(tenant, state)
+        return TokenAccount(tenant, state)
 
-    async def settle(self, account: Account) -> None:
+    async def settle(self, account: TokenAccount) -> None:
         """Write the tokens of a request to the database if its tenant has a token quota.
 
         Called before the answer ends, so that the quota check of the tenant's next question includes these tokens.
-        Without a quota, or if writing fails, `leave` has the tokens written later.
+        Without a quota, or if writing fails, `release` has the tokens written later.
         """
         tokens = account.tokens
         if tokens and account.state.rules.tokens_per_day is not None:
             with suppress(TimeoutError, ConnectionAbortedError, Unavailable, OSError):
-                await within(self.tenants.note(account.tenant, 0, tokens), _WRITE_S)
+                await wait_within(self.tenants.add_usage(account.tenant, 0, tokens), _WRITE_S)
                 account.tokens -= tokens
 
-    def spent(self, tenant: str, tokens: int) -> None:
+    def count_tokens(self, tenant: str, tokens: int) -> None:
         """Count the tokens of a model call that belongs to no request."""
         self._note(tenant, 0, tokens)
 
-    def leave(self, account: Account) -> None:
+    def release(self, account: TokenAccount) -> None:
         """End a request, however it ended, and schedule the writing of its remaining tokens."""
         if account.tokens:
             self._note(account.tenant, 0, account.tokens)
 
-    async def state(self, tenant: str) -> State:
+    async def state(self, tenant: str) -> TenantState:
         """Return a tenant's settings and today's usage. Usage collected in memory is first written, if possible."""
         with suppress(Unavailable):
             await self.flush()
@@ -208,7 +208,7 @@ class Metering:
             while self._pending:
                 tenant, (questions, tokens) = self._pending.popitem()
                 try:
-                    await self.tenants.note(tenant, questions, tokens)
+                    await self.tenants.add_usage(tenant, questions, tokens)
                 except BaseException:
                     self._add(tenant, questions, tokens)
                     raise
@@ -226,13 +226,13 @@ class Metering:
         while self._pending:
             await asyncio.sleep(_GATHER_S)
             try:
-                await within(self.flush(), _WRITE_S)
+                await wait_within(self.flush(), _WRITE_S)
             except Exception as error:
                 _log.warning("cannot store the usage of the tenants now, will try again: %s", type(error).__name__)
                 await asyncio.sleep(_REST_S)
 
 
-def _used_up(state: State) -> QuotaUsedUp:
+def _used_up(state: TenantState) -> QuotaUsedUp:
     rules, use = state.rules, state.use
     assert use is not None
     used = [("questions", use.questions, rules.questions_per_day), ("tokens", use.tokens, rules.tokens_per_day)]

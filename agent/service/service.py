@@ -1,4 +1,4 @@
-"""The service: its Python interface. `agent.service.opening` builds it from the settings."""
+"""The service: its Python interface. `agent.service.factory` builds it from the settings."""
 
 import asyncio
 import time
@@ -10,32 +10,38 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from agent.answering import tool
+from agent.answering import search_tool
 from agent.answering.answer import Answerer
-from agent.answering.decision import Decision
-from agent.chat.advisors.base import ChatAnswer
+from agent.answering.decision_record import DecisionRecord
+from agent.chat.advisors.advisor import ChatAnswer
 from agent.chat.advisors.retrieval import RetrievalAdvisor
 from agent.chat.chat import Chat, result_of
-from agent.chat.memory import Memory
-from agent.errors import readable
-from agent.records.observer import Observers
-from agent.records.replay import compare
+from agent.chat.conversation_memory import ConversationMemory
+from agent.errors import to_bad_request
+from agent.records.observers import Observers
+from agent.records.replay import compare_traces
 from agent.records.trace import Trace
-from agent.retrieval.stage_times import late, unfinished_scope
+from agent.retrieval.stage_times import describe_unfinished_scope, timeout_error
 from agent.service.jobs import JobService
 from agent.service.metering import Metering
-from agent.service.records import RecordService
-from agent.service.rerun import rerun_of
+from agent.service.question_records import QuestionRecordService
+from agent.service.replay_run import prepare_replay
 from agent.service.syncs import SyncService
-from agent.service.tenancy import Desk, TenantChanges, desk_for, sources_for, tenant_settings_report
-from agent.service.time_limit import in_time
+from agent.service.tenancy import (
+    TenantChanges,
+    TenantService,
+    allowed_sources,
+    build_tenant_service,
+    tenant_settings_report,
+)
+from agent.service.time_limit import with_time_limit
 from agent.settings import Settings
 from agent.types import LEAST_TIMEOUT_S, Answer, AskRequest, AugmentRequest, Prompt, Request, Result, SourceSummary
 from retrievers.core.errors import BadRequest
-from retrievers.core.tasks import within
+from retrievers.core.timeouts import wait_within
 from retrievers.core.types import Viewer
-from retrievers.postgres.keys import Keys
-from retrievers.postgres.tenants import OWN
+from retrievers.postgres.api_keys import ApiKeyStore
+from retrievers.postgres.tenants import SELF_SERVICE_SETTINGS
 
 AnyRequest = TypeVar("AnyRequest", bound=Request)
 _NOTABLE_WAIT_S = 0.05
@@ -43,7 +49,7 @@ _NOTABLE_WAIT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service(RecordService, JobService, SyncService):
+class Service(QuestionRecordService, JobService, SyncService):
     """The open service; every interface (command line, HTTP, MCP, Python) calls it.
 
     Arguments as for `DocumentService`.
@@ -55,10 +61,10 @@ class Service(RecordService, JobService, SyncService):
     """
 
     answerer: Answerer
-    keys: Keys
+    keys: ApiKeyStore
     chats: Chat
     metering: Metering
-    memory: Memory | None = None
+    memory: ConversationMemory | None = None
     observers: Observers = field(default_factory=Observers)
 
     async def retrieve(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> Result:
@@ -113,7 +119,7 @@ class Service(RecordService, JobService, SyncService):
         Args:
             shape: the class of the request: it decides whether hits, a prompt or an answer is asked for.
         """
-        who, request = self._asked(tenant, _request(shape, query, options))
+        who, request = self._viewer_and_request(tenant, _request(shape, query, options))
         async with aclosing(self._advised(who, request)) as pieces:
             async for piece in pieces:
                 yield piece if isinstance(piece, str) else result_of(request, piece)
@@ -121,13 +127,13 @@ class Service(RecordService, JobService, SyncService):
     async def _advised(self, who: Viewer, request: Request) -> AsyncGenerator[str | ChatAnswer]:
         """Admit the request and run it through the advisors with the tenant's settings; see `Chat.stream`."""
         at = datetime.now(UTC)
-        async with self._admitted(who, request) as (desk, asked):
-            retrieval = RetrievalAdvisor(desk.pipeline, self.traces, self.observers)
-            stream = self.chats.stream(who, asked, at, more=[retrieval], answerer=desk.answerer)
+        async with self._admitted(who, request) as (tenant_service, asked):
+            retrieval = RetrievalAdvisor(tenant_service.pipeline, self.traces, self.observers)
+            stream = self.chats.stream(who, asked, at, more=[retrieval], answerer=tenant_service.answerer)
             async with aclosing(stream) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, ChatAnswer):
-                        await self.metering.settle(desk.account)
+                        await self.metering.settle(tenant_service.account)
                     yield piece
 
     async def chat(self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any) -> ChatAnswer:
@@ -145,7 +151,7 @@ class Service(RecordService, JobService, SyncService):
         self, query: str | None = None, *, tenant: str | Viewer | None = None, **options: Any
     ) -> AsyncGenerator[str | ChatAnswer]:
         """Yield pieces of the answer's text, then the `ChatAnswer`; see `chat`."""
-        who, request = self._asked(tenant, _request(AskRequest, query, options))
+        who, request = self._viewer_and_request(tenant, _request(AskRequest, query, options))
         async with aclosing(self._advised(who, request)) as pieces:
             async for piece in pieces:
                 yield piece
@@ -172,20 +178,20 @@ class Service(RecordService, JobService, SyncService):
     async def replay_compared(
         self, trace_id: str, *, tenant: str | Viewer | None = None, changes: Mapping[str, Any] | None = None
     ) -> tuple[Result, dict[str, Any]]:
-        """Return the result of `replay` and its differences from the first run (see `agent.records.replay.compare`)."""
+        """Return the result of `replay` and its differences from the first run, see `records.replay.compare_traces`."""
         who, at = self.viewer(tenant), datetime.now(UTC)
         changes = changes or {}
         before = await self.explain(trace_id, tenant=who)
-        async with self._admitted(who, Request()) as (desk, _):
-            rerun = rerun_of(before, changes, desk, self.pipeline.reranker, self.observers)
+        async with self._admitted(who, Request()) as (tenant_service, _):
+            rerun = prepare_replay(before, changes, tenant_service, self.pipeline.reranker, self.observers)
             result, decision = await rerun.run(who)
         origin = {"clocked": before["clocked"], "replay_of": before["trace_id"]}
         trace = self._keep(rerun.settings, result, decision, at, changes=changes, **origin)
-        return result, compare(before, trace.json())
+        return result, compare_traces(before, trace.json())
 
     @asynccontextmanager
-    async def _admitted(self, who: Viewer, request: AnyRequest) -> AsyncIterator[tuple[Desk, AnyRequest]]:
-        """Admit and count a request; yield the pipeline and answerer for its tenant (see `Desk`), and the request.
+    async def _admitted(self, who: Viewer, request: AnyRequest) -> AsyncIterator[tuple[TenantService, AnyRequest]]:
+        """Admit and count a request; yield the tenant's pipeline and answerer, and the request.
 
         If admission took long, the `timeout_s` of the yielded request is reduced by that time.
 
@@ -195,41 +201,41 @@ class Service(RecordService, JobService, SyncService):
         """
         started = time.monotonic()
         timeout_s = request.timeout_s or self.settings.timeout_s
-        with self.observers.question():
+        with self.observers.notify_failure():
             try:
-                account = await within(self.metering.admit(who.tenant), timeout_s)
+                account = await wait_within(self.metering.admit(who.tenant), timeout_s)
             except (TimeoutError, ConnectionAbortedError) as error:
-                raise late(timeout_s, unfinished_scope()) from error
+                raise timeout_error(timeout_s, describe_unfinished_scope()) from error
         waited_s = time.monotonic() - started
         if waited_s > _NOTABLE_WAIT_S and (request.timeout_s is not None or not isinstance(request, AskRequest)):
             request = request.model_copy(update={"timeout_s": max(timeout_s - waited_s, LEAST_TIMEOUT_S)})
-        desk = desk_for(account, self.pipeline, self.answerer)
+        tenant_service = build_tenant_service(account, self.pipeline, self.answerer)
         try:
-            yield desk, request
+            yield tenant_service, request
         finally:
-            self.metering.leave(account)
+            self.metering.release(account)
 
     @asynccontextmanager
-    async def admitted(self, *, tenant: str | Viewer | None = None) -> AsyncIterator[Desk]:
-        """Admit and count a question that no other method here answers; yield the pipeline for its tenant (see `Desk`).
+    async def admitted(self, *, tenant: str | Viewer | None = None) -> AsyncIterator[TenantService]:
+        """Admit and count a question that no other method here answers; yield the tenant's pipeline.
 
         Raises:
             QuotaUsedUp: the tenant has used up its quota for today.
             Unavailable: the database cannot return the tenant's settings.
         """
-        async with self._admitted(self.viewer(tenant), Request()) as (desk, _):
-            yield desk
-            await self.metering.settle(desk.account)
+        async with self._admitted(self.viewer(tenant), Request()) as (tenant_service, _):
+            yield tenant_service
+            await self.metering.settle(tenant_service.account)
 
-    @in_time
+    @with_time_limit
     async def tenant(self, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
         """Return the tenant's settings and today's usage, see `agent.service.tenancy.tenant_settings_report`."""
         who = self.viewer(tenant).tenant
         return tenant_settings_report(who, await self.metering.state(who), self.settings, tuple(self.pipeline.sources))
 
-    @in_time
+    @with_time_limit
     async def change_tenant(self, changes: TenantChanges, *, tenant: str | Viewer | None = None) -> dict[str, Any]:
-        """Change settings on behalf of the tenant itself; only those in `OWN`, which grant no further rights.
+        """Change settings on behalf of the tenant itself: only `SELF_SERVICE_SETTINGS`, which grant no further rights.
 
         Returns:
             The settings as returned by `tenant`.
@@ -238,29 +244,29 @@ class Service(RecordService, JobService, SyncService):
         """
         who = self.viewer(tenant).tenant
         given = changes.checked(self.settings)
-        if foreign := sorted(set(given) - set(OWN)):
+        if foreign := sorted(set(given) - set(SELF_SERVICE_SETTINGS)):
             what = f"{', '.join(foreign)}: only the operator can change this, with `signalbox tenants set`"
-            raise BadRequest(what, where=foreign[0], valid=OWN)
+            raise BadRequest(what, where=foreign[0], valid=SELF_SERVICE_SETTINGS)
         if given:
-            await self.metering.tenants.change(who, given)
+            await self.metering.tenants.change_own_settings(who, given)
         return await self.tenant(tenant=who)
 
-    def _keep(self, settings: Settings, result: Result, decision: Decision, at: datetime, **more: Any) -> Trace:
+    def _keep(self, settings: Settings, result: Result, decision: DecisionRecord, at: datetime, **more: Any) -> Trace:
         """Store a decision record as a trace in the background, notify the observers, and return the trace."""
         trace = Trace(settings, self.embedder.name, result, decision, at, **more)
         self.traces.save(trace)
-        self.observers.answered(trace)
+        self.observers.on_answer(trace)
         return trace
 
-    @in_time
+    @with_time_limit
     async def sources(self, *, tenant: str | Viewer | None = None) -> tuple[SourceSummary, ...]:
         """Return the sources that the tenant's questions can use, including those of `signalbox.toml`."""
         who = self.viewer(tenant)
         state = await self.metering.state(who.tenant)
-        allowed = sources_for(self.pipeline.sources, state.rules)
+        allowed = allowed_sources(self.pipeline.sources, state.rules)
         return await replace(self.pipeline, sources=allowed).summaries(who)
 
-    def _asked(self, tenant: str | Viewer | None, request: AnyRequest) -> tuple[Viewer, AnyRequest]:
+    def _viewer_and_request(self, tenant: str | Viewer | None, request: AnyRequest) -> tuple[Viewer, AnyRequest]:
         """Return the viewer of a request, and the request without `principals`, which are then in the viewer only."""
         viewer = self.viewer(tenant, request.principals)
         if request.principals is None:
@@ -269,7 +275,7 @@ class Service(RecordService, JobService, SyncService):
 
     def as_tool(self, api: Literal["chat", "responses"] = "chat") -> dict[str, Any]:
         """Return the OpenAI function schema of `call_tool`, in strict mode; see `tool.schema`."""
-        return tool.schema(api)
+        return search_tool.schema(api)
 
     async def call_tool(self, arguments: str | Mapping[str, Any], *, tenant: str | Viewer | None = None) -> str:
         """Run a model's call of the tool and return the JSON to answer it with.
@@ -281,10 +287,10 @@ class Service(RecordService, JobService, SyncService):
             Unavailable: as for `retrieve`.
         """
         try:
-            found = await self.retrieve(tenant=tenant, **tool.read_arguments(arguments))
-            return await asyncio.to_thread(tool.output, found)
+            found = await self.retrieve(tenant=tenant, **search_tool.read_arguments(arguments))
+            return await asyncio.to_thread(search_tool.result_output, found)
         except BadRequest as error:
-            return tool.refusal(error)
+            return search_tool.error_output(error)
 
 
 def _request(shape: type[AnyRequest], query: str | None, options: Mapping[str, Any]) -> AnyRequest:
@@ -292,4 +298,4 @@ def _request(shape: type[AnyRequest], query: str | None, options: Mapping[str, A
     try:
         return shape.model_validate(given)
     except ValidationError as error:
-        raise readable(error, given) from None
+        raise to_bad_request(error, given) from None

@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass
 
-from agent.intent.measures import check_units
+from agent.intent.values.measures import check_units
 from agent.service.documents import DocumentService
-from agent.service.schedules import scheduled
-from agent.service.time_limit import in_time
+from agent.service.sync_schedules import sync_schedules
+from agent.service.time_limit import with_time_limit
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Viewer
-from retrievers.ingest.job_types import Lease, LostLease
-from retrievers.ingest.report import Progress, Report
-from retrievers.sync.guard import DeletionLimits
-from retrievers.sync.mirror import Mirror, Mirrored, mirroring
+from retrievers.ingest.jobs.job_types import Lease, LostLease
+from retrievers.ingest.report import IngestReport, Progress
+from retrievers.sync.deletion_guard import DeletionLimits
+from retrievers.sync.mirror_run import Mirror, MirrorReport, bind_run
 from retrievers.sync.plan import SyncPlan
-from retrievers.sync.schedule import Followed, Schedules
+from retrievers.sync.schedule import MirrorScheduler, MirrorStatus
 from retrievers.sync.source import Source
 
 
@@ -25,7 +25,7 @@ class SyncService(DocumentService):
         """Return a mirror: a source and the collection to keep equal to it. Nothing is read or stored yet.
 
         Args:
-            source: see `retrievers.sync.sources.open_source`.
+            source: see `retrievers.sync.source_factory.open_source`.
         """
         return Mirror(self.database, self.viewer(tenant).tenant, collection, source, check_units)
 
@@ -40,7 +40,7 @@ class SyncService(DocumentService):
 
     async def sync(
         self, mirror: Mirror, *, force: bool = False, progress: Progress | None = None
-    ) -> tuple[str, Mirrored]:
+    ) -> tuple[str, MirrorReport]:
         """Make the collection equal to the source, in this process. Only one run of a mirror is possible at a time.
 
         Args:
@@ -54,38 +54,38 @@ class SyncService(DocumentService):
             Unavailable: another run is in progress; or the source, the database or the embedder failed.
         """
         limits = DeletionLimits(self.settings.sync_max_delete, force)
-        lease = await self._schedules.begin(mirror)
-        run = mirroring(mirror, self.worker.jobs, self.worker.ingest, limits)
+        lease = await self._schedules.begin_run(mirror)
+        run = bind_run(mirror, self.worker.jobs, self.worker.ingest, limits)
 
-        async def watched(lease: Lease, told: Progress) -> Mirrored:
-            def both(report: Report) -> None:
-                told(report)
+        async def watched(lease: Lease, show_progress: Progress) -> MirrorReport:
+            def both(report: IngestReport) -> None:
+                show_progress(report)
                 if progress is not None:
                     progress(report)
 
             return await run(lease, both)
 
         try:
-            report = await self.worker.mirror(lease, watched)
+            report = await self.worker.run_mirror(lease, watched)
         except LostLease:
             reason = f"job {lease.id.hex} was cancelled, or another process has taken it over"
             raise Unavailable("the job", reason) from None
         finally:
-            self.catalogue.forget(mirror.tenant)
-        assert isinstance(report, Mirrored)
+            self.catalogue.invalidate(mirror.tenant)
+        assert isinstance(report, MirrorReport)
         return lease.id.hex, report
 
     @property
-    def _schedules(self) -> Schedules:
-        return Schedules(self.database, self.worker.jobs, scheduled(self.settings, self.database))
+    def _schedules(self) -> MirrorScheduler:
+        return MirrorScheduler(self.database, self.worker.jobs, sync_schedules(self.settings, self.database))
 
-    @in_time
-    async def syncs(self, *, tenant: str | Viewer | None = None) -> list[Followed]:
+    @with_time_limit
+    async def syncs(self, *, tenant: str | Viewer | None = None) -> list[MirrorStatus]:
         """Return the tenant's mirrors, each with its last run, and the schedules of the settings that never ran."""
-        return await self._schedules.listed(self.viewer(tenant))
+        return await self._schedules.list_mirrors(self.viewer(tenant))
 
-    @in_time
-    async def run_sync(self, name: str, *, tenant: str | Viewer | None = None) -> Followed:
+    @with_time_limit
+    async def run_sync(self, name: str, *, tenant: str | Viewer | None = None) -> MirrorStatus:
         """Queue a run of a scheduled sync now, for a worker, and return the mirror.
 
         Args:
@@ -94,10 +94,10 @@ class SyncService(DocumentService):
             NotFound: the tenant has no schedule of that name.
             BadRequest: no running worker has the schedule in its settings, so nobody would run it.
         """
-        return await self._schedules.run_now(self.viewer(tenant), name)
+        return await self._schedules.queue_run(self.viewer(tenant), name)
 
-    @in_time
-    async def forget_sync(self, name: str, *, tenant: str | Viewer | None = None) -> Followed:
+    @with_time_limit
+    async def forget_sync(self, name: str, *, tenant: str | Viewer | None = None) -> MirrorStatus:
         """Remove a mirror, for example because its source was moved or renamed, and return its last state.
 
         The documents stay in the collection.
@@ -109,4 +109,4 @@ class SyncService(DocumentService):
             NotFound: the tenant follows no such source.
             BadRequest: the collection follows several sources.
         """
-        return await self._schedules.forget(self.viewer(tenant), name)
+        return await self._schedules.forget_source(self.viewer(tenant), name)

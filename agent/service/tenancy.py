@@ -7,26 +7,26 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, field_validator
 
 from agent.answering.answer import Answerer
-from agent.errors import readable
-from agent.intent.reader import Cascade
+from agent.errors import to_bad_request
+from agent.intent.reader import CascadeReader
 from agent.llm.model import Model
 from agent.options.languages import check_language
 from agent.options.time_zones import check_time_zone
 from agent.pipeline import Pipeline
 from agent.retrieval.rerank.llm import ListwiseReranker
-from agent.service.metering import Account, Metered
+from agent.service.metering import MeteredModel, TokenAccount
 from agent.settings import Settings
-from agent.types import Shape
+from agent.types import ApiModel
 from retrievers import registry
-from retrievers.core.errors import BadRequest, listing
+from retrievers.core.errors import BadRequest, join_names
 from retrievers.core.types import Retriever
-from retrievers.ingest.collections import check_name
-from retrievers.postgres.tenants import NAMES, OWN, Rules, State
+from retrievers.ingest.collections import check_collection_name
+from retrievers.postgres.tenants import SELF_SERVICE_SETTINGS, SETTING_NAMES, TenantSettings, TenantState
 
 MOST_PER_DAY = 10**15
 
 
-def sources_for(sources: Mapping[str, Retriever], rules: Rules) -> Mapping[str, Retriever]:
+def allowed_sources(sources: Mapping[str, Retriever], rules: TenantSettings) -> Mapping[str, Retriever]:
     """Return the sources that the tenant may use. No other code decides this."""
     if rules.sources is None:
         return sources
@@ -38,14 +38,14 @@ def known_sources(settings: Settings) -> tuple[str, ...]:
     return (*registry.names(), *settings.sources)
 
 
-def settings_for(settings: Settings, rules: Rules) -> Settings:
+def tenant_settings(settings: Settings, rules: TenantSettings) -> Settings:
     """Return the service's settings, overridden by the tenant's."""
-    own = {name: getattr(rules, name) for name in OWN if name in Settings.model_fields}
+    own = {name: getattr(rules, name) for name in SELF_SERVICE_SETTINGS if name in Settings.model_fields}
     own = {name: value for name, value in own.items() if value is not None}
     return settings.model_copy(update=own) if own else settings
 
 
-class TenantChanges(Shape):
+class TenantChanges(ApiModel):
     """Changes to a tenant's settings. Settings left out stay unchanged; null resets one to the service's value."""
 
     sources: Annotated[
@@ -87,7 +87,7 @@ class TenantChanges(Shape):
     def _collection(cls, value: str | None) -> str | None:
         try:
             if value is not None:
-                check_name(value)
+                check_collection_name(value)
         except BadRequest as error:
             raise ValueError(str(error)) from None
         return value
@@ -102,7 +102,7 @@ class TenantChanges(Shape):
         """
         valid = known_sources(settings)
         if unknown := [name for name in self.sources or () if name not in valid]:
-            what = f"sources: there is no source {listing(unknown)}; there are: {listing(valid, len(valid))}"
+            what = f"sources: there is no source {join_names(unknown)}; there are: {join_names(valid, len(valid))}"
             raise BadRequest(what, where="sources", valid=valid)
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return given if self.sources is None else given | {"sources": list(dict.fromkeys(self.sources))}
@@ -117,9 +117,9 @@ def read_changes(pairs: Sequence[str]) -> TenantChanges:
     given: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        if not equals or key not in NAMES:
+        if not equals or key not in SETTING_NAMES:
             what = f'there is no setting "{key[:80]}" of a tenant' if equals else f'"{pair[:80]}" is not KEY=VALUE'
-            raise BadRequest(f"{what}; there are: {listing(NAMES)}", where=key[:80], valid=NAMES)
+            raise BadRequest(f"{what}; there are: {join_names(SETTING_NAMES)}", where=key[:80], valid=SETTING_NAMES)
         if key in given:
             raise BadRequest(f"{key} occurs twice; give it once", where=key)
         given[key] = value.strip() or None
@@ -128,12 +128,14 @@ def read_changes(pairs: Sequence[str]) -> TenantChanges:
     try:
         return TenantChanges.model_validate(given)
     except ValidationError as error:
-        problem = readable(error)
+        problem = to_bad_request(error)
         wanted = TenantChanges.model_fields[problem.where.partition(".")[0]].description
         raise BadRequest(f"{problem}; expected: {wanted}", where=problem.where) from None
 
 
-def tenant_settings_report(tenant: str, state: State, settings: Settings, sources: Sequence[str]) -> dict[str, Any]:
+def tenant_settings_report(
+    tenant: str, state: TenantState, settings: Settings, sources: Sequence[str]
+) -> dict[str, Any]:
     """Return a tenant's own settings (None: the service's), the settings in force, and today's usage.
 
     The keys are `tenant`, `settings`, `in_force` and `use`.
@@ -143,8 +145,8 @@ def tenant_settings_report(tenant: str, state: State, settings: Settings, source
         sources: names of the service's sources.
     """
     own, use = asdict(state.rules), state.use
-    holds = settings_for(settings, state.rules)
-    in_force = own | {name: getattr(holds, name) for name in OWN if name in Settings.model_fields}
+    holds = tenant_settings(settings, state.rules)
+    in_force = own | {name: getattr(holds, name) for name in SELF_SERVICE_SETTINGS if name in Settings.model_fields}
     allowed = state.rules.sources
     in_force["sources"] = [name for name in sources if allowed is None or name in allowed]
     assert use is not None
@@ -152,16 +154,16 @@ def tenant_settings_report(tenant: str, state: State, settings: Settings, source
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class TenantService:
     """The pipeline and answerer for one request, with the tenant's settings and sources, and its token account."""
 
-    account: Account
+    account: TokenAccount
     settings: Settings
     pipeline: Pipeline
     answerer: Answerer
 
 
-def desk_for(account: Account, pipeline: Pipeline, answerer: Answerer) -> Desk:
+def build_tenant_service(account: TokenAccount, pipeline: Pipeline, answerer: Answerer) -> TenantService:
     """Return pipeline and answerer with the tenant's settings, only its sources, and models that count their tokens.
 
     Args:
@@ -169,18 +171,18 @@ def desk_for(account: Account, pipeline: Pipeline, answerer: Answerer) -> Desk:
         pipeline, answerer: those of the service, shared by all tenants.
     """
     state, rules = account.state, account.state.rules
-    settings = settings_for(pipeline.settings, rules)
-    sources = sources_for(pipeline.sources, rules)
+    settings = tenant_settings(pipeline.settings, rules)
+    sources = allowed_sources(pipeline.sources, rules)
     # Also withhold names without a configured source: otherwise the reader could choose "web" for a question and report
     # it as missing.
     withheld = frozenset() if rules.sources is None else frozenset({*known_sources(settings), *pipeline.sources})
     withheld -= frozenset(rules.sources or ())
 
     def metered(model: Model | None) -> Model | None:
-        return Metered(model, account) if model is not None else None
+        return MeteredModel(model, account) if model is not None else None
 
     reader, reranker = pipeline.reader, pipeline.reranker
-    if isinstance(reader, Cascade):
+    if isinstance(reader, CascadeReader):
         reader = replace(
             reader,
             settings=settings,
@@ -190,7 +192,7 @@ def desk_for(account: Account, pipeline: Pipeline, answerer: Answerer) -> Desk:
             withheld=withheld,
         )
     if isinstance(reranker, ListwiseReranker):
-        reranker = replace(reranker, model=Metered(reranker.model, account))
+        reranker = replace(reranker, model=MeteredModel(reranker.model, account))
     chooser = replace(pipeline.chooser, sources=sources) if pipeline.chooser is not None else None
     own = replace(
         pipeline,
@@ -204,5 +206,5 @@ def desk_for(account: Account, pipeline: Pipeline, answerer: Answerer) -> Desk:
         changed=state.changed,
         default_collection=rules.collection,
     )
-    mine = replace(answerer, settings=settings_for(answerer.settings, rules), model=metered(answerer.model))
-    return Desk(account, settings, own, mine)
+    mine = replace(answerer, settings=tenant_settings(answerer.settings, rules), model=metered(answerer.model))
+    return TenantService(account, settings, own, mine)

@@ -6,10 +6,10 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from agent.settings import Settings
 from retrievers.core.errors import Unavailable
-from retrievers.core.tasks import within
+from retrievers.core.timeouts import wait_within
 
 
-class Configured(Protocol):
+class HasSettings(Protocol):
     """An object with settings."""
 
     @property
@@ -18,12 +18,12 @@ class Configured(Protocol):
         ...
 
 
-Owner = TypeVar("Owner", bound=Configured)
+Owner = TypeVar("Owner", bound=HasSettings)
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 
 
-def in_time(
+def with_time_limit(
     method: Callable[Concatenate[Owner, Given], Awaitable[Returned]],
 ) -> Callable[Concatenate[Owner, Given], Coroutine[Any, Any, Returned]]:
     """Return a method that raises Unavailable if it takes longer than `timeout_s` of its object's settings."""
@@ -32,7 +32,7 @@ def in_time(
     async def bounded(self: Owner, /, *args: Given.args, **options: Given.kwargs) -> Returned:
         timeout_s = self.settings.timeout_s
         try:
-            return await within(method(self, *args, **options), timeout_s)
+            return await wait_within(method(self, *args, **options), timeout_s)
         except (TimeoutError, ConnectionAbortedError) as error:
             raise Unavailable("the database", f"no answer within {timeout_s:g} s", retry_after_s=5) from error
 

@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from agent.errors import BadSetting, readable
-from agent.options.named_sources import FORM, NamedSource, as_sent
-from agent.settings.model import FILE, Settings
-from retrievers.core.errors import listing
-from retrievers.ingest.clean import plain_line
+from agent.errors import BadSetting, to_bad_request
+from agent.options.named_sources import FORM, NamedSource, clean_api_key
+from agent.settings.schema import SETTINGS_FILE, Settings
+from retrievers.core.errors import join_names
+from retrievers.ingest.readers.text_cleaning import plain_line
 
 PREFIX = "SIGNALBOX_"
 _LONGEST_NAME = 60
@@ -30,7 +30,7 @@ def unknown_variables() -> tuple[str, ...]:
     ours = (key for key in os.environ if key.startswith(PREFIX) and not key.startswith(f"{PREFIX}TEST_"))
     if not (found := sorted(key for key in ours if key not in names)):
         return ()
-    said, keys = [], _names_of_keys(Path.cwd() / FILE)
+    said, keys = [], _api_key_variables(Path.cwd() / SETTINGS_FILE)
     for name in found:
         if name not in keys:
             near = get_close_matches(name.removeprefix(PREFIX).lower(), Settings.model_fields, 1)
@@ -39,7 +39,7 @@ def unknown_variables() -> tuple[str, ...]:
     return tuple(said)
 
 
-def _names_of_keys(path: Path) -> set[str]:
+def _api_key_variables(path: Path) -> set[str]:
     """Return the names of the environment variables that hold API keys of sources (`api_key_env` in the file).
 
     Empty if the file cannot be read: `load_settings` reports that.
@@ -54,7 +54,7 @@ def _names_of_keys(path: Path) -> set[str]:
     return {str(name) for name in named if name}
 
 
-def spans_are_wanted() -> bool:
+def is_span_export_configured() -> bool:
     """Return whether OpenTelemetry's environment variables set an endpoint for spans and do not disable them."""
     addresses = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
@@ -71,7 +71,7 @@ def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None
     Raises:
         BadSetting: a key is unknown or a value is not valid; the error says where it came from.
     """
-    path = (folder or Path.cwd()) / FILE
+    path = (folder or Path.cwd()) / SETTINGS_FILE
     environment = {key[len(PREFIX) :].lower(): value for key, value in os.environ.items() if key.startswith(PREFIX)}
     # Ignore unknown variables, which may belong to another version; an unknown key in the file is an error.
     environment = {key: value for key, value in environment.items() if key in Settings.model_fields}
@@ -80,21 +80,21 @@ def load_settings(given: Mapping[str, Any] | None = None, *, folder: Path | None
     values = _read_file(path) if path.exists() else {}
     # Settings of the environment and of the command line may name sources of the file.
     named = {"sources": values["sources"]} if "sources" in values else {}
-    values |= _checked(environment, "the environment", lambda: Settings.model_validate(named | environment))
-    values |= _checked(command, "the command line", lambda: Settings.model_validate(named | command))
+    values |= _validated_values(environment, "the environment", lambda: Settings.model_validate(named | environment))
+    values |= _validated_values(command, "the command line", lambda: Settings.model_validate(named | command))
     if "sources" in values:
-        values["sources"] = {name: _with_key(name, one, path) for name, one in values["sources"].items()}
+        values["sources"] = {name: _with_api_key(name, one, path) for name, one in values["sources"].items()}
     # Values that are valid each by itself may contradict each other.
-    return _checked_settings(str(path), lambda: Settings.model_validate(values))
+    return _validated(str(path), lambda: Settings.model_validate(values))
 
 
-def _with_key(name: str, source: NamedSource, path: Path) -> NamedSource:
+def _with_api_key(name: str, source: NamedSource, path: Path) -> NamedSource:
     """Return the source with its API key read from the variable `api_key_env`; unchanged if it names no variable."""
     if source.api_key_env is None:
         return source
     wrong = "is not set"
     try:
-        key = as_sent(os.environ.get(source.api_key_env))
+        key = clean_api_key(os.environ.get(source.api_key_env))
     except ValueError:
         key, wrong = None, "contains a character that no key has"
     if key is None:
@@ -118,10 +118,10 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise BadSetting(
             f'the setting "{twice.upper()}" occurs twice ({path}); remove one of them', where=twice.lower()
         )
-    return _checked(given, str(path), lambda: Settings.model_validate_json(text, strict=True))
+    return _validated_values(given, str(path), lambda: Settings.model_validate_json(text, strict=True))
 
 
-def _checked(given: Mapping[str, Any], source: str, validate: Callable[[], Settings]) -> dict[str, Any]:
+def _validated_values(given: Mapping[str, Any], source: str, validate: Callable[[], Settings]) -> dict[str, Any]:
     """Return the validated values of the given settings.
 
     Args:
@@ -130,29 +130,29 @@ def _checked(given: Mapping[str, Any], source: str, validate: Callable[[], Setti
     """
     unknown = sorted(set(given) - set(Settings.model_fields))
     if unknown:
-        known = listing((key.upper() for key in Settings.model_fields), len(Settings.model_fields))
+        known = join_names((key.upper() for key in Settings.model_fields), len(Settings.model_fields))
         name = plain_line(unknown[0].upper(), _LONGEST_NAME)
         raise BadSetting(f'there is no setting "{name}" ({source}); there are: {known}', where=unknown[0])
-    settings = _checked_settings(source, validate)
+    settings = _validated(source, validate)
     return {key: getattr(settings, key) for key in given}
 
 
-def _checked_settings(source: str, validate: Callable[[], Settings]) -> Settings:
+def _validated(source: str, validate: Callable[[], Settings]) -> Settings:
     try:
         return validate()
     except ValidationError as error:
-        problem = readable(error)
+        problem = to_bad_request(error)
         key, _, rest = problem.where.partition(".")
         reason = str(problem).removeprefix(f"{problem.where}: ")
         if key == "sources" and rest:
-            where, reason = _place_of_source(rest, reason)
+            where, reason = _source_error(rest, reason)
             raise BadSetting(f"setting {where} ({source}): {reason}", where=where) from None
         if key == "request":  # it concerns several settings together
             raise BadSetting(f"settings ({source}): {reason}") from None
         raise BadSetting(f"setting {key.upper()} ({source}): {reason}", where=key) from None
 
 
-def _place_of_source(rest: str, reason: str) -> tuple[str, str]:
+def _source_error(rest: str, reason: str) -> tuple[str, str]:
     """Return the path of an error in the tables `[sources.NAME]`, such as "sources.docs.path", and its message.
 
     Args:

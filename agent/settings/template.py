@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.settings.model import FILE, Settings
 from agent.settings.scheduled_sync import ScheduledSync
+from agent.settings.schema import SETTINGS_FILE, Settings
 
-GROUPS: Mapping[str, tuple[str, ...]] = {
+SETTING_GROUPS: Mapping[str, tuple[str, ...]] = {
     "Database and embedders": (
         "database_url", "service_url", "read_urls", "max_lag_s", "home", "pool_size", "embedder", "embedder_base_url",
         "embedder_api_key", "embedders", "embedder_keys",
@@ -42,8 +42,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 """The settings by subject, in the order of the file and of docs/settings.md."""
 
 _HEAD = (
-    f"Settings of Signalbox. A command reads the file {FILE} of the folder in which it is started. Each key below is "
-    "commented out and shows its default; remove the # in front of a key to set it.",
+    f"Settings of Signalbox. A command reads the file {SETTINGS_FILE} of the folder in which it is started. Each key "
+    "below is commented out and shows its default; remove the # in front of a key to set it.",
     '"" means unset, and [] an empty list. An environment variable SIGNALBOX_KEY overrides the key of the file. '
     "`signalbox doctor` checks the settings in use.",
 )
@@ -59,11 +59,11 @@ _EXAMPLES: Mapping[str, tuple[Sequence[str], Mapping[str, Any]]] = {
 _WIDTH = 100
 
 
-def settings_file() -> str:
+def settings_template() -> str:
     """Return a settings file with every setting commented out at its default, and one example of each table."""
     schema = Settings.model_json_schema()["properties"]
     lines = [line for text in _HEAD for line in _comment(text)]
-    for group, names in GROUPS.items():
+    for group, names in SETTING_GROUPS.items():
         lines += ["", *_comment(f"--- {group} ---")]
         for name in names:
             if name not in _EXAMPLES:

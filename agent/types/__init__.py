@@ -1,5 +1,6 @@
 """The request and result types of the service; they have the same fields in Python, in JSON and over HTTP."""
 
+from agent.types.base import ApiModel, LaterTurn, Message, ToolCallsMade
 from agent.types.intent import Intent, Missing, Rejected, SourceChoice
 from agent.types.requests import (
     LEAST_TIMEOUT_S,
@@ -40,7 +41,6 @@ from agent.types.results import (
     Table,
     Usage,
 )
-from agent.types.shape import LaterTurn, Message, Shape, ToolCallsMade
 
 __all__ = [
     "LEAST_TIMEOUT_S",
@@ -53,6 +53,7 @@ __all__ = [
     "Advisors",
     "Answer",
     "AnswerSentence",
+    "ApiModel",
     "AskRequest",
     "AugmentRequest",
     "Citation",
@@ -76,7 +77,6 @@ __all__ = [
     "Relaxed",
     "Request",
     "Result",
-    "Shape",
     "SourceChoice",
     "SourceSummary",
     "Status",

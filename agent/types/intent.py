@@ -4,16 +4,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from agent.types.shape import Shape
+from agent.types.base import ApiModel
 
 
-class SourceChoice(Shape):
+class SourceChoice(ApiModel):
     name: str
     confidence: float
     reason: str
 
 
-class Rejected(Shape):
+class Rejected(ApiModel):
     """A value, name or condition of the question that does not exist, with the reason and the valid alternatives."""
 
     what: str
@@ -21,7 +21,7 @@ class Rejected(Shape):
     valid: tuple[str, ...] = ()
 
 
-class Missing(Shape):
+class Missing(ApiModel):
     """A source or collection that was chosen for the question but that the request cannot use.
 
     Attributes:
@@ -33,7 +33,7 @@ class Missing(Shape):
     name: str
 
 
-class Intent(Shape):
+class Intent(ApiModel):
     """What the question asks for, checked against the collections and fields that exist.
 
     Attributes:

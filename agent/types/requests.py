@@ -15,9 +15,9 @@ from pydantic import (
     model_validator,
 )
 
-from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, Method
-from agent.options.rank_features import parse as parse_rank_features
-from agent.types.shape import LaterTurn, Message, Shape
+from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, FusionMethod
+from agent.options.rank_features import parse_rank_features
+from agent.types.base import ApiModel, LaterTurn, Message
 from retrievers.core.errors import BadRequest
 from retrievers.core.principals import check_principals
 
@@ -102,7 +102,7 @@ Metadata = Annotated[dict[_MetadataKey, _MetadataValue], Field(max_length=MOST_M
 """Labels that an application attaches to a request, used for records and routes. They grant no access."""
 
 
-class AdvisorChoice(Shape):
+class AdvisorChoice(ApiModel):
     """An advisor (a step around the request) to run, with parameters: `{"name": "guard", "words": ["merger"]}`."""
 
     model_config = ConfigDict(extra="allow")
@@ -128,7 +128,7 @@ class AdvisorChoice(Shape):
 Advisors = Annotated[tuple[AdvisorChoice, ...], Field(max_length=MOST_ADVISORS)]
 
 
-class Request(Shape):
+class Request(ApiModel):
     """A question with the caller's options. Nothing that is inferred from the question overrides `filter` or `sources`.
 
     Attributes:
@@ -143,7 +143,7 @@ class Request(Shape):
         user: the caller's name for the end user. A label for records, traces, advisors and routes; it grants no access.
         metadata: further labels of the request by name, for the same purposes.
         conversation: id of a stored conversation: its turns come before `messages`, and this turn is added to it.
-        advisors: advisors to run with this request's parameters, see `agent.chat.advisors.chosen`.
+        advisors: advisors to run with this request's parameters, see `agent.chat.advisors.selection`.
     """
 
     kind: ClassVar[Kind] = "retrieve"
@@ -158,7 +158,7 @@ class Request(Shape):
     page: Annotated[int, Field(ge=1, le=1000)] = 1
     intent: Literal["auto", "rules", "llm", "off"] | None = None
     reranker: Annotated[str, Field(max_length=200)] | None = None
-    fusion: Method | None = None
+    fusion: FusionMethod | None = None
     lexical_weight: Annotated[float, Field(ge=0, le=1)] | None = None
     depth: Annotated[int, Field(ge=LEAST_DEPTH, le=MOST_DEPTH)] | None = None
     rank_features: Annotated[str, Field(max_length=500), AfterValidator(_rank_features)] | None = None
@@ -208,7 +208,7 @@ class AugmentRequest(Request):
     budget_tokens: Annotated[int, Field(ge=50, le=1_000_000)] = 3000
 
 
-class ModelOptions(Shape):
+class ModelOptions(ApiModel):
     """Sampling options, response format and tools of the model call, as in OpenAI's API; None: the model's default.
 
     `max_tokens` is the older name of `max_completion_tokens`. A server that knows only one of the names gets that one.

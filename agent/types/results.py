@@ -4,14 +4,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from agent.types.base import ApiModel, Message
 from agent.types.intent import Intent
-from agent.types.shape import Message, Shape
 
 Status = Literal["found", "weak", "nothing_found", "no_retrieval_needed", "refused"]
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-class SourceSummary(Shape):
+class SourceSummary(ApiModel):
     """A source that questions can be sent to; `name` is the name to use in the `sources` of a request.
 
     Attributes:
@@ -39,7 +39,7 @@ class SourceSummary(Shape):
     resting: bool = False
 
 
-class Step(Shape):
+class Step(ApiModel):
     """One search at one source.
 
     Attributes:
@@ -54,7 +54,7 @@ class Step(Shape):
     step: int = 1
 
 
-class Outcome(Shape):
+class Outcome(ApiModel):
     """How a `Step` ended.
 
     Attributes:
@@ -69,7 +69,7 @@ class Outcome(Shape):
     reason: str | None = None
 
 
-class RankedHit(Shape):
+class RankedHit(ApiModel):
     """A hit of the result. `scores` holds each source's own score and the fused and reranked scores.
 
     Attributes:
@@ -101,18 +101,18 @@ class RankedHit(Shape):
     place: str = ""
 
 
-class Table(Shape):
+class Table(ApiModel):
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     sql: str
 
 
-class Relaxed(Shape):
+class Relaxed(ApiModel):
     dropped: dict[str, Any]
     reason: str
 
 
-class Result(Shape):
+class Result(ApiModel):
     """The hits and the record of how they were found.
 
     Attributes:
@@ -145,7 +145,7 @@ class Result(Shape):
     refusal: Annotated[str | None, Field(exclude_if=lambda value: value is None)] = None
 
 
-class Citation(Shape):
+class Citation(ApiModel):
     """A passage that the prompt cites as number `n`: characters [start, end) of a document, in the section `heading`.
 
     `page` and `place` are as in `RankedHit`.
@@ -178,7 +178,7 @@ class Prompt(Result):
     tokens: int
 
 
-class AnswerSentence(Shape):
+class AnswerSentence(ApiModel):
     """One sentence of an answer: its characters [start, end), and whether the cited passages support it.
 
     Attributes:
@@ -196,7 +196,7 @@ class AnswerSentence(Shape):
     score: float | None = None
 
 
-class Usage(Shape):
+class Usage(ApiModel):
     """Tokens used by the model calls of a request, and their cost in US dollars if known."""
 
     prompt_tokens: int = 0

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from psycopg.conninfo import make_conninfo
 
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import load_settings
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.read import read
+from retrievers.ingest.readers.file_input import read_paths
+from retrievers.ingest.readers.schema_file import read_schema_file
 from retrievers.ingest.run import ingest as store
-from retrievers.ingest.schema import read_schema_file
 
 PACKAGES = ("signalbox-retrieval", "psycopg", "pgvector", "onnxruntime")
 _TENANT, _COLLECTION = "bench", "bench"
@@ -32,7 +32,7 @@ class RecalledVectors:
 
     def __init__(self, embedder: Embedder, vectors: Mapping[str, Vectors]) -> None:
         self._embedder, self._vectors = embedder, vectors
-        self.name, self.languages, self.recent = embedder.name, embedder.languages, embedder.recent
+        self.name, self.languages, self.query_cache = embedder.name, embedder.languages, embedder.query_cache
 
     async def dimension(self) -> int:
         """See `Embedder.dimension`."""
@@ -84,18 +84,18 @@ async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
     schema = read_schema_file(Path(options["schema"])) if options["schema"] else None
     recalled = RecalledVectors(service.embedder, vectors)
     await store(service.database, recalled, _TENANT, _COLLECTION, _documents(options["corpus"]), declared=schema)
-    service.catalogue.forget(_TENANT)
+    service.catalogue.invalidate(_TENANT)
 
 
 def _documents(corpus: Iterable[str]) -> Iterator[Document | RejectedItem]:
-    return read([Path(one) for one in corpus])
+    return read_paths([Path(one) for one in corpus])
 
 
 async def search(searcher: _Searcher, text: str, vector: list[float] | None, limit: int) -> list[str]:
     """Return the documents of the best passages; without a vector the service embeds the question."""
     service = searcher.service
     if vector is not None:
-        service.embedder.recent.put(text, np.array(vector, np.float32))
+        service.embedder.query_cache.put(text, np.array(vector, np.float32))
     result = await service.retrieve(text, tenant=_TENANT, collection=_COLLECTION, top_k=limit)
     return [hit.document_id for hit in result.hits]
 

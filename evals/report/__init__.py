@@ -6,7 +6,7 @@ from typing import Any
 
 from evals.report import comparison, failures, sections
 from evals.report.markup import Markup, element, joined
-from evals.runs import RunFile
+from evals.run_files import RunFile
 
 # Defence in depth: even if a run's text became an element by mistake, the browser would load and run nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"

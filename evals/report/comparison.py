@@ -6,8 +6,8 @@ from typing import Any
 from evals.report import plots
 from evals.report.markup import Markup, element, joined, table
 from evals.report.sections import NAMES, shown_moment, tone
-from evals.results import regressions, shown_p
-from evals.runs import HEADLINE, in_words
+from evals.result_commands import regressions, shown_p
+from evals.run_files import HEADLINE, in_words
 
 Json = Mapping[str, Any]
 MOST_MOVED = 20

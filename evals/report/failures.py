@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from evals.report.markup import Markup, element, joined
-from evals.runs import Json, QuestionRow, in_words
+from evals.run_files import Json, QuestionRow, in_words
 
 MOST_SHOWN = 25
 """Maximum number of questions of one kind on the page."""
@@ -80,7 +80,7 @@ KINDS = (
 RANKED_LOW = FailureKind("Ranked low", "The right documents are not at the top, or are missing.", _misses("nDCG@10"))
 
 
-def sorted_out(rows: Sequence[QuestionRow]) -> list[tuple[FailureKind, list[QuestionRow]]]:
+def group_failures(rows: Sequence[QuestionRow]) -> list[tuple[FailureKind, list[QuestionRow]]]:
     """Return the failures by kind, the worst questions of each first; kinds without questions are left out."""
     found: dict[str, list[QuestionRow]] = {kind.title: [] for kind in KINDS}
     for row in rows:
@@ -105,7 +105,7 @@ def _goodness(row: QuestionRow) -> tuple[float, float, str]:
 
 def section(rows: Sequence[QuestionRow]) -> Markup:
     """Return the section of failures other than ranking, as lists of questions to open."""
-    kinds = sorted_out(rows)
+    kinds = group_failures(rows)
     if not kinds:
         return element("p", "All filters, values and sources are right.", class_="good-news")
     first, *others = kinds

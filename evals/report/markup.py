@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterable
 
-from agent.serve.cli.output import plain
+from agent.serve.cli.output import terminal_text
 
 _VOID = frozenset({"meta", "br"})
 
@@ -14,7 +14,7 @@ class Markup(str):
 
 def escaped(text: str) -> Markup:
     """Escape a text for HTML, also for attributes; drop control characters and replace lone surrogates."""
-    return Markup(html.escape(plain(text).encode("utf-8", "replace").decode(), quote=True))
+    return Markup(html.escape(terminal_text(text).encode("utf-8", "replace").decode(), quote=True))
 
 
 def joined(*content: object) -> Markup:

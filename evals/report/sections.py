@@ -6,11 +6,11 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from evals import metrics, stages
+from evals import metrics, stage_rankings
 from evals.compare import is_certain
 from evals.report import plots
 from evals.report.markup import Markup, element, joined, table
-from evals.runs import QuestionRow, RunFile, groups_of
+from evals.run_files import QuestionRow, RunFile, groups_of
 from evals.timing import summary
 
 Json = Mapping[str, Any]
@@ -46,7 +46,7 @@ _VERDICTS = {
     "right": "right", "none": "rightly none", "partial": "partial", "missing": "missing", "wrong": "wrong",
     "invented": "made up",
 }  # fmt: skip
-_STAGES = {stages.FUSED: "fused", stages.FINAL: "as answered"}
+_STAGES = {stage_rankings.FUSED: "fused", stage_rankings.FINAL: "as answered"}
 _GOOD, _FAIR = 0.9, 0.7
 
 
@@ -150,12 +150,12 @@ def ranking(run: RunFile) -> Markup | None:
         count = f" ({len(some)} questions)" if len(some) < len(rows) else ""
         lines[f"{_STAGES.get(name, name)}{count}"] = _recall(some, name)
     if not held:
-        lines = {_STAGES[stages.FINAL]: _recall(rows, None)}
-    elif held.get(stages.FUSED) == held.get(stages.FINAL) and _is_untouched(rows):
+        lines = {_STAGES[stage_rankings.FINAL]: _recall(rows, None)}
+    elif held.get(stage_rankings.FUSED) == held.get(stage_rankings.FINAL) and _is_untouched(rows):
         # The two lines would cover each other.
         *_, (fused, curve), (final, _) = lines.items()
         del lines[fused], lines[final]
-        lines[f"{_STAGES[stages.FUSED]}, {final}"] = curve
+        lines[f"{_STAGES[stage_rankings.FUSED]}, {final}"] = curve
     depth = plots.curves("recall by depth", "documents from the top", lines)
     parts = [element("div", element("h3", "Recall by depth"), depth)]
     if held:
@@ -173,7 +173,9 @@ def _stages_of(rows: Sequence[QuestionRow]) -> dict[str, list[QuestionRow]]:
 def _is_untouched(rows: Sequence[QuestionRow]) -> bool:
     """Return whether every relevant document has the same rank in the answers as in the fused ranking."""
     return all(
-        row.stages[stages.FUSED].ranks == row.stages[stages.FINAL].ranks for row in rows if stages.FUSED in row.stages
+        row.stages[stage_rankings.FUSED].ranks == row.stages[stage_rankings.FINAL].ranks
+        for row in rows
+        if stage_rankings.FUSED in row.stages
     )
 
 
@@ -195,11 +197,11 @@ def _added(held: Mapping[str, Sequence[QuestionRow]]) -> Markup:
     rows = []
     names = list(held)
     for name in names:
-        after = stages.FUSED if name not in _STAGES else stages.FINAL
+        after = stage_rankings.FUSED if name not in _STAGES else stage_rankings.FINAL
         some = [row for row in held[name] if after in row.stages]
         own = _mean([row.stages[name].ndcg for row in held[name]])
         gain: object = element("span", "–", class_="none")
-        if name != stages.FINAL and some:
+        if name != stage_rankings.FINAL and some:
             moved = _mean([row.stages[after].ndcg - row.stages[name].ndcg for row in some])
             gain = f"{moved:+.3f}"
         rows.append([_STAGES.get(name, f"{name} alone"), len(held[name]), _cell(own), gain])

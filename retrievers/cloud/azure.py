@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
-from retrievers.cloud.base import (
+from retrievers.cloud.filters import ProviderCondition
+from retrievers.cloud.provider import (
     SOURCE,
-    Access,
     CloudProvider,
     CloudQuery,
-    link_of,
-    mapping,
-    name_of,
-    names,
-    passage_of,
-    web_address,
+    ProviderAccess,
+    check_base_url,
+    find_link,
+    first_text,
+    object_or_empty,
+    record_text,
+    split_setting,
 )
-from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.http.bounds import BadAnswer, parse_json
-from retrievers.http.found import ProviderHit, cleaned, number, part, records
+from retrievers.http.provider_hits import ProviderHit, clean_text, finite_number, json_objects, value_at
+from retrievers.http.response_limits import BadResponse, parse_json
 
 FORMS = (
     "azure:KB_NAME",
@@ -39,10 +39,10 @@ _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class AzureKnowledgeBase(CloudProvider):
-    access: Access
+    access: ProviderAccess
     url: str
     source: str | None
-    most: int = 100
+    max_hits: int = 100
 
     async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """See `CloudProvider.find`. `limit` is ignored: the number of results is a setting of the knowledge base."""
@@ -62,23 +62,23 @@ class AzureKnowledgeBase(CloudProvider):
                     **({} if search.filter is None else {"filterAddOn": search.filter}),
                 }
             ]
-        answer = await self.access.http.json(
+        answer = await self.access.http.request_json(
             "POST",
             self.url,
-            headers={"api-key": self.access.needed_key()},
+            headers={"api-key": self.access.require_key()},
             params={"api-version": _VERSION},
             body=body,
             timeout_s=self.access.timeout_s,
         )
-        if not isinstance(part(answer, "references"), list):
+        if not isinstance(value_at(answer, "references"), list):
             raise Unavailable(SOURCE, "its answer has no references")
         passages = await asyncio.to_thread(_passages, answer)
-        found = (_found(one, passages) for one in records(answer["references"]))
+        found = (_found(one, passages) for one in json_objects(answer["references"]))
         # A record without fields cannot be checked against a filter.
         return (one for one in found if one.metadata or not search.checked)
 
     @staticmethod
-    def spell(condition: FieldComparison) -> str | None:
+    def express(condition: ProviderCondition) -> str | None:
         """Return a condition in OData; None for "contains" and "prefix", and for keys that are no OData names."""
         key, op, value = condition.key, condition.op, condition.value
         if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
@@ -90,32 +90,32 @@ class AzureKnowledgeBase(CloudProvider):
         return f"{key} {({'gte': 'ge', 'lte': 'le'}).get(op, op)} {_literal(value)}"
 
     @staticmethod
-    def join(how: Literal["and", "or"], parts: list[str]) -> str:
+    def combine(how: Literal["and", "or"], parts: list[str]) -> str:
         return "(" + f" {how} ".join(parts) + ")"
 
 
 def _passages(answer: Any) -> dict[str, Any]:
     """Return the passages in an answer, by the id of their reference. They are JSON inside a text of the answer."""
     passages: dict[str, Any] = {}
-    for message in records(part(answer, "response")):
-        for content in records(message.get("content")):
+    for message in json_objects(value_at(answer, "response")):
+        for content in json_objects(message.get("content")):
             try:
                 extracted = parse_json(content["text"].encode(errors="replace"))
-            except (KeyError, AttributeError, ValueError, BadAnswer):
+            except (KeyError, AttributeError, ValueError, BadResponse):
                 continue  # a written answer, if the knowledge base is configured to give one
-            passages |= {str(one.get("ref_id")): one for one in records(extracted)}
+            passages |= {str(one.get("ref_id")): one for one in json_objects(extracted)}
     return passages
 
 
 def _found(reference: Any, passages: dict[str, Any]) -> ProviderHit:
-    stored = mapping(reference.get("sourceData"))
-    passage = mapping(passages.get(str(reference.get("id"))))
+    stored = object_or_empty(reference.get("sourceData"))
+    passage = object_or_empty(passages.get(str(reference.get("id"))))
     return ProviderHit(
-        text=cleaned(passage.get("content")) or passage_of(stored),
-        title=name_of(passage.get("title"), stored.get("title"), reference.get("title")) or "",
-        url=link_of(stored),
-        id=name_of(reference.get("docKey"), reference.get("id")),
-        score=number(reference.get("rerankerScore")),
+        text=clean_text(passage.get("content")) or record_text(stored),
+        title=first_text(passage.get("title"), stored.get("title"), reference.get("title")) or "",
+        url=find_link(stored),
+        id=first_text(reference.get("docKey"), reference.get("id")),
+        score=finite_number(reference.get("rerankerScore")),
         metadata=stored,
     )
 
@@ -126,20 +126,20 @@ def _literal(value: Any) -> str:
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
 
 
-def knowledge_base(rest: str, access: Access) -> AzureKnowledgeBase:
+def open_knowledge_base(rest: str, access: ProviderAccess) -> AzureKnowledgeBase:
     """Build the knowledge base with this name.
 
     Raises:
         ValueError: the setting, its key or its address is invalid.
     """
-    access.needed_key()
+    access.require_key()
     base_url = access.base_url
     if "://" in rest:
-        parts = urlsplit(web_address(rest))
+        parts = urlsplit(check_base_url(rest))
         base_url, rest = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
     if base_url is None:
         raise ValueError("it has no default address: set CLOUD_BASE_URL to the address of the search service")
     count = 2 if "/" in rest else 1
-    name, source = [*names(rest, count), None][:2]
+    name, source = [*split_setting(rest, count), None][:2]
     escaped = quote(str(name).replace("'", "''"), safe="")
     return AzureKnowledgeBase(access, f"{base_url}/knowledgebases('{escaped}')/retrieve", source)

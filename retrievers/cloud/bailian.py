@@ -12,12 +12,21 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
-from retrievers.cloud.acs3 import query_string, signed_headers
-from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, link_of, mapping, name_of, names
-from retrievers.cloud.filters import FieldComparison
+from retrievers.cloud.alibaba_signature import signed_headers, signed_query_string
+from retrievers.cloud.filters import ProviderCondition
+from retrievers.cloud.provider import (
+    SOURCE,
+    CloudProvider,
+    CloudQuery,
+    ProviderAccess,
+    find_link,
+    first_text,
+    object_or_empty,
+    split_setting,
+)
 from retrievers.core.errors import Unavailable
-from retrievers.http.client import ProviderRefusal
-from retrievers.http.found import ProviderHit, number, part, records
+from retrievers.http.json_client import ProviderRefusal
+from retrievers.http.provider_hits import ProviderHit, finite_number, json_objects, value_at
 
 FORMS = ("bailian:pipeline/NAME", "bailian:WORKSPACE/INDEX_ID")
 _MOST = 20
@@ -31,10 +40,10 @@ _LONGEST_QUERY = 1_000
 
 @dataclass(slots=True)
 class BailianPipeline(CloudProvider):
-    access: Access
+    access: ProviderAccess
     name: str
     url: str
-    most: int = _MOST
+    max_hits: int = _MOST
     _id: str | None = field(default=None, init=False)
 
     async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
@@ -50,7 +59,7 @@ class BailianPipeline(CloudProvider):
         }
         url = f"{self.url}/pipeline/{quote(self._id, safe='')}/retrieve"
         try:
-            answer = await self.access.http.json(
+            answer = await self.access.http.request_json(
                 "POST", url, headers=headers, body=body, timeout_s=self.access.timeout_s
             )
         except ProviderRefusal as error:
@@ -58,33 +67,35 @@ class BailianPipeline(CloudProvider):
                 self._id = None  # it may have been recreated under the same name
             raise
         _check(answer, "code", "message")
-        nodes = ((mapping(one.get("node")), one.get("score")) for one in records(part(answer, "nodes")))
-        return (_found(node.get("text"), score, mapping(node.get("metadata"))) for node, score in nodes)
+        nodes = (
+            (object_or_empty(one.get("node")), one.get("score")) for one in json_objects(value_at(answer, "nodes"))
+        )
+        return (_found(node.get("text"), score, object_or_empty(node.get("metadata"))) for node, score in nodes)
 
     async def _looked_up(self, headers: dict[str, str]) -> str:
         params = {"pipeline_name": self.name}
-        answer = await self.access.http.json(
+        answer = await self.access.http.request_json(
             "GET", f"{self.url}/pipeline_simple", headers=headers, params=params, timeout_s=self.access.timeout_s
         )
         if not isinstance(answer, dict):
             raise Unavailable(SOURCE, "its answer has an unknown format")
-        id = name_of(answer.get("id"))
+        id = first_text(answer.get("id"))
         if id is None:
-            code = name_of(answer.get("code")) or ""
-            said = name_of(answer.get("message"), code) or "no reason given"
+            code = first_text(answer.get("code")) or ""
+            said = first_text(answer.get("message"), code) or "no reason given"
             raise ProviderRefusal(SOURCE, f"Index:{self.name} NotExist: {said}", _status(code, 404))
         return id
 
 
 @dataclass(frozen=True, slots=True)
-class Index(CloudProvider):
-    access: Access
+class BailianIndex(CloudProvider):
+    access: ProviderAccess
     workspace: str
     index_id: str
     url: str
     key_id: str
     secret: str = field(repr=False)
-    most: int = _MOST
+    max_hits: int = _MOST
 
     async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """See `CloudProvider.find`."""
@@ -98,7 +109,7 @@ class Index(CloudProvider):
         }
         if search.filter is not None:
             params["SearchFilters"] = json.dumps(search.filter, ensure_ascii=False)
-        path, query = f"/{quote(self.workspace, safe='-_.~')}/index/retrieve", query_string(params)
+        path, query = f"/{quote(self.workspace, safe='-_.~')}/index/retrieve", signed_query_string(params)
         headers = signed_headers(
             "POST",
             urlsplit(self.url).netloc,
@@ -113,27 +124,27 @@ class Index(CloudProvider):
         )
         try:
             # One attempt only: the service refuses a signature that it has seen before.
-            answer = await self.access.http.json(
+            answer = await self.access.http.request_json(
                 "POST", f"{self.url}{path}?{query}", headers=headers, timeout_s=self.access.timeout_s, attempts=1
             )
         except ProviderRefusal as error:
-            status = _status(name_of(part(error.body, "Code")) or "", error.status)
+            status = _status(first_text(value_at(error.body, "Code")) or "", error.status)
             raise ProviderRefusal(SOURCE, error.reason, status, retry_after_s=error.retry_after_s) from None
         _check(answer, "Code", "Message")
         return (
-            _found(one.get("Text"), one.get("Score"), mapping(one.get("Metadata")))
-            for one in records(part(answer, "Data", "Nodes"))
+            _found(one.get("Text"), one.get("Score"), object_or_empty(one.get("Metadata")))
+            for one in json_objects(value_at(answer, "Data", "Nodes"))
         )
 
     @staticmethod
-    def spell(condition: FieldComparison) -> list[dict[str, Any]] | None:
+    def express(condition: ProviderCondition) -> list[dict[str, Any]] | None:
         """Return an equality condition as a list of one group, {key: value}. None for booleans and other conditions."""
         if condition.op != "eq" or isinstance(condition.value, bool):
             return None
         return [{condition.key: condition.value}]
 
     @staticmethod
-    def join(how: Literal["and", "or"], parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]] | None:
+    def combine(how: Literal["and", "or"], parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]] | None:
         """Return the groups of all `parts` as one list for "and"; None for "or", which the API does not have."""
         return [group for part in parts for group in part] if how == "and" else None
 
@@ -145,14 +156,14 @@ def _check(answer: Any, code_key: str, message_key: str) -> None:
         ProviderRefusal: the answer contains an error.
         Unavailable: the answer has an unknown format.
     """
-    code, success = part(answer, code_key), part(answer, "Success")
+    code, success = value_at(answer, code_key), value_at(answer, "Success")
     if code is None and success is None:
         raise Unavailable(SOURCE, "its answer has an unknown format")
     if success is False or (success is None and code != "Success"):
-        said = name_of(part(answer, message_key), code) or "no reason given"
-        status = name_of(part(answer, "Status")) or ""
-        known = _status(name_of(code) or "", int(status) if status.isdecimal() and len(status) == 3 else 500)
-        raise ProviderRefusal(SOURCE, f"{name_of(code) or 'error'}: {said}", known)
+        said = first_text(value_at(answer, message_key), code) or "no reason given"
+        status = first_text(value_at(answer, "Status")) or ""
+        known = _status(first_text(code) or "", int(status) if status.isdecimal() and len(status) == 3 else 500)
+        raise ProviderRefusal(SOURCE, f"{first_text(code) or 'error'}: {said}", known)
 
 
 def _status(code: str, otherwise: int) -> int:
@@ -166,23 +177,23 @@ def _status(code: str, otherwise: int) -> int:
 
 
 def _found(text: Any, score: Any, metadata: Any) -> ProviderHit:
-    title = name_of(metadata.get("title"), metadata.get("doc_name")) or ""
-    id = name_of(metadata.get("doc_id"), metadata.get("doc_name"))
-    return ProviderHit(text, title, link_of(metadata), id, number(score), metadata)
+    title = first_text(metadata.get("title"), metadata.get("doc_name")) or ""
+    id = first_text(metadata.get("doc_id"), metadata.get("doc_name"))
+    return ProviderHit(text, title, find_link(metadata), id, finite_number(score), metadata)
 
 
-def knowledge_base(rest: str, access: Access) -> CloudProvider:
+def open_knowledge_base(rest: str, access: ProviderAccess) -> CloudProvider:
     """Build the pipeline or index with this name.
 
     Raises:
         ValueError: the setting or its key is invalid.
     """
-    first, second = names(rest, 2)
+    first, second = split_setting(rest, 2)
     if first == "pipeline":
-        access.needed_key()
+        access.require_key()
         return BailianPipeline(access, second, f"{access.base_url or _PIPELINES}/api/v1/indices")
     key_id, secret = access.key_pair()
     base_url = access.base_url or _RETRIEVE
     if urlsplit(base_url).path:
         raise ValueError("CLOUD_BASE_URL must be an endpoint without a path")
-    return Index(access, first, second, base_url, key_id, secret)
+    return BailianIndex(access, first, second, base_url, key_id, secret)

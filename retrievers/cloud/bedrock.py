@@ -11,12 +11,21 @@ from dataclasses import dataclass, field
 from threading import Lock, local
 from typing import Any, Literal
 
-from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, mapping, name_of, names, passage_of
-from retrievers.cloud.filters import FieldComparison
+from retrievers.cloud.filters import ProviderCondition
+from retrievers.cloud.provider import (
+    SOURCE,
+    CloudProvider,
+    CloudQuery,
+    ProviderAccess,
+    first_text,
+    object_or_empty,
+    record_text,
+    split_setting,
+)
 from retrievers.core.errors import Unavailable
-from retrievers.core.extras import install_command
-from retrievers.http.client import ProviderRefusal, Send
-from retrievers.http.found import ProviderHit, cleaned, number, part, records
+from retrievers.core.optional_dependencies import install_command
+from retrievers.http.json_client import ProviderRefusal, SendRequest
+from retrievers.http.provider_hits import ProviderHit, clean_text, finite_number, json_objects, value_at
 
 FORMS = ("bedrock:REGION/KB_ID",)
 _THREADS = 8
@@ -36,10 +45,10 @@ _LONGEST_KEY = 100
 
 @dataclass(slots=True)
 class BedrockKnowledgeBase(CloudProvider):
-    access: Access
+    access: ProviderAccess
     region: str
     id: str
-    most: int = 100
+    max_hits: int = 100
     # Threads of its own, so that slow answers do not block the common threads.
     _threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_THREADS, "bedrock"), init=False, repr=False
@@ -61,10 +70,10 @@ class BedrockKnowledgeBase(CloudProvider):
                 answer = await loop.run_in_executor(self._threads, self._retrieve, search.text, settings, send)
         except TimeoutError:
             raise Unavailable(SOURCE, f"no answer within {timeout_s:.3g} s") from None
-        if not isinstance(part(answer, "retrievalResults"), list):
+        if not isinstance(value_at(answer, "retrievalResults"), list):
             # The library turns an answer that it cannot read into an empty one.
             raise Unavailable(SOURCE, "its answer has no results")
-        return (_found(one) for one in records(answer["retrievalResults"]))
+        return (_found(one) for one in json_objects(answer["retrievalResults"]))
 
     async def aclose(self) -> None:
         """Release the threads. A thread that still waits for an answer ends by its timeout."""
@@ -72,7 +81,7 @@ class BedrockKnowledgeBase(CloudProvider):
         if self._client is not None:
             self._client.close()
 
-    def _retrieve(self, text: str, settings: dict[str, Any], send: Send) -> Any:
+    def _retrieve(self, text: str, settings: dict[str, Any], send: SendRequest) -> Any:
         try:
             errors = importlib.import_module("botocore.exceptions")
             boto3 = importlib.import_module("boto3")
@@ -126,14 +135,14 @@ class BedrockKnowledgeBase(CloudProvider):
         return client
 
     @staticmethod
-    def spell(condition: FieldComparison) -> dict[str, Any] | None:
+    def express(condition: ProviderCondition) -> dict[str, Any] | None:
         if len(condition.key) > _LONGEST_KEY:
             return None
         value = list(condition.value) if condition.op == "in" else condition.value
         return {_NAMES[condition.op]: {"key": condition.key, "value": value}}
 
     @staticmethod
-    def join(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any]:
+    def combine(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any]:
         return {f"{how}All": parts}
 
 
@@ -148,36 +157,36 @@ class _Raw:
 
 
 def _refused(response: Any) -> ProviderRefusal:
-    status = part(response, "ResponseMetadata", "HTTPStatusCode")
-    code, said = part(response, "Error", "Code"), part(response, "Error", "Message")
-    wait_s = part(response, "ResponseMetadata", "HTTPHeaders", "retry-after")
+    status = value_at(response, "ResponseMetadata", "HTTPStatusCode")
+    code, said = value_at(response, "Error", "Code"), value_at(response, "Error", "Message")
+    wait_s = value_at(response, "ResponseMetadata", "HTTPHeaders", "retry-after")
     seconds = float(wait_s) if isinstance(wait_s, str) and wait_s.isdecimal() else None
     return ProviderRefusal(SOURCE, f"{code}: {said}", status if isinstance(status, int) else 500, retry_after_s=seconds)
 
 
 def _found(result: Any) -> ProviderHit:
-    metadata, content, location = (mapping(result.get(key)) for key in ("metadata", "content", "location"))
-    row = {str(one.get("columnName")): one.get("columnValue") for one in records(content.get("row"))}
+    metadata, content, location = (object_or_empty(result.get(key)) for key in ("metadata", "content", "location"))
+    row = {str(one.get("columnName")): one.get("columnValue") for one in json_objects(content.get("row"))}
     # {"type": "S3", "s3Location": {"uri": "s3://..."}} and ten similar types.
-    place = next((mapping(one) for one in location.values() if isinstance(one, dict)), mapping(None))
-    where = name_of(place.get("url"), place.get("uri"), place.get("id"))
+    place = next((object_or_empty(one) for one in location.values() if isinstance(one, dict)), object_or_empty(None))
+    where = first_text(place.get("url"), place.get("uri"), place.get("id"))
     return ProviderHit(
-        text=cleaned(content.get("text")) or passage_of(row),
-        title=name_of(metadata.get("title")) or (where or "").rstrip("/").rpartition("/")[2],
+        text=clean_text(content.get("text")) or record_text(row),
+        title=first_text(metadata.get("title")) or (where or "").rstrip("/").rpartition("/")[2],
         url=where,
-        id=name_of(where, result.get("documentId")),
-        score=number(result.get("score")),
+        id=first_text(where, result.get("documentId")),
+        score=finite_number(result.get("score")),
         metadata=metadata,
     )
 
 
-def knowledge_base(rest: str, access: Access) -> BedrockKnowledgeBase:
+def open_knowledge_base(rest: str, access: ProviderAccess) -> BedrockKnowledgeBase:
     """Build the knowledge base with this id.
 
     Raises:
         ValueError: the setting or its key is invalid.
     """
-    region, id = names(rest, 2)
+    region, id = split_setting(rest, 2)
     if access.key:
         access.key_pair()
     return BedrockKnowledgeBase(access, region, id)

@@ -7,11 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, link_of, mapping, name_of, names
-from retrievers.cloud.filters import FieldComparison
+from retrievers.cloud.filters import ProviderCondition
+from retrievers.cloud.provider import (
+    SOURCE,
+    CloudProvider,
+    CloudQuery,
+    ProviderAccess,
+    find_link,
+    first_text,
+    object_or_empty,
+    split_setting,
+)
 from retrievers.core.errors import Unavailable
-from retrievers.http.client import ProviderRefusal
-from retrievers.http.found import ProviderHit, number, part, records
+from retrievers.http.json_client import ProviderRefusal
+from retrievers.http.provider_hits import ProviderHit, finite_number, json_objects, value_at
 
 FORMS = ("dify:KNOWLEDGE_ID",)
 _STATUS = {1001: 401, 1002: 403, 2001: 404}
@@ -21,11 +30,11 @@ _NUMBER = {"eq": "=", "gt": ">", "gte": "≥", "lt": "<", "lte": "≤"}
 
 
 @dataclass(frozen=True, slots=True)
-class Dify(CloudProvider):
-    access: Access
+class DifyKnowledgeBase(CloudProvider):
+    access: ProviderAccess
     knowledge_id: str
     url: str
-    most: int = 100
+    max_hits: int = 100
 
     async def find(self, search: CloudQuery) -> Iterator[ProviderHit]:
         """See `CloudProvider.find`."""
@@ -38,20 +47,20 @@ class Dify(CloudProvider):
             body["metadata_condition"] = search.filter
         headers = {"Authorization": f"Bearer {self.access.key}"}
         try:
-            answer = await self.access.http.json(
+            answer = await self.access.http.request_json(
                 "POST", self.url, headers=headers, body=body, timeout_s=self.access.timeout_s
             )
         except ProviderRefusal as error:
             raise _refused(error.body, error.reason, error.status, error.retry_after_s) from None
-        if "records" not in mapping(answer):
-            code = part(answer, "error_code")
+        if "records" not in object_or_empty(answer):
+            code = value_at(answer, "error_code")
             if code is None:
                 raise Unavailable(SOURCE, "its answer has no records")
-            raise _refused(answer, f"error {code}: {part(answer, 'error_msg')}", 500, None)
-        return (_found(one) for one in records(answer["records"]))
+            raise _refused(answer, f"error {code}: {value_at(answer, 'error_msg')}", 500, None)
+        return (_found(one) for one in json_objects(answer["records"]))
 
     @staticmethod
-    def spell(condition: FieldComparison) -> dict[str, Any] | None:
+    def express(condition: ProviderCondition) -> dict[str, Any] | None:
         values = condition.value if condition.op == "in" else (condition.value,)
         if all(isinstance(one, str) for one in values):
             operator = _TEXT.get(condition.op)
@@ -66,7 +75,7 @@ class Dify(CloudProvider):
         }
 
     @staticmethod
-    def join(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any] | None:
+    def combine(how: Literal["and", "or"], parts: list[dict[str, Any]]) -> dict[str, Any] | None:
         """Join filters into one with a flat list of conditions under one operator: the API has no nested conditions.
 
         A filter that already uses the other operator does not fit in. "and" leaves it out; "or" then returns None.
@@ -80,31 +89,31 @@ class Dify(CloudProvider):
 
 
 def _found(record: Any) -> ProviderHit:
-    metadata = mapping(record.get("metadata"))
-    link = link_of(metadata)
+    metadata = object_or_empty(record.get("metadata"))
+    link = find_link(metadata)
     return ProviderHit(
         text=record.get("content"),
         title=record.get("title"),
         url=link,
-        id=name_of(metadata.get("document_id"), link, metadata.get("path"), record.get("title")),
-        score=number(record.get("score")),
+        id=first_text(metadata.get("document_id"), link, metadata.get("path"), record.get("title")),
+        score=finite_number(record.get("score")),
         metadata=metadata,
     )
 
 
 def _refused(body: Any, reason: str, status: int, retry_after_s: float | None) -> ProviderRefusal:
-    code = part(body, "error_code")
+    code = value_at(body, "error_code")
     known = _STATUS.get(code, status) if isinstance(code, int) else status
     return ProviderRefusal(SOURCE, reason, known, retry_after_s=retry_after_s)
 
 
-def knowledge_base(rest: str, access: Access) -> Dify:
+def open_knowledge_base(rest: str, access: ProviderAccess) -> DifyKnowledgeBase:
     """Build the knowledge base with this name.
 
     Raises:
         ValueError: the setting, its key or its address is invalid.
     """
-    access.needed_key()
+    access.require_key()
     if access.base_url is None:
         raise ValueError("it has no default address: set CLOUD_BASE_URL to the API endpoint that is entered in Dify")
-    return Dify(access, names(rest, 1)[0], f"{access.base_url}/retrieval")
+    return DifyKnowledgeBase(access, split_setting(rest, 1)[0], f"{access.base_url}/retrieval")

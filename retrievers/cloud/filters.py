@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from retrievers.core.errors import BadDocument
-from retrievers.core.fields import RESERVED, Field, Scalar, flatten, normalise
-from retrievers.core.filters import And, Compare, Filter, Or, keys_of, matches
-from retrievers.http.found import ProviderHit, cleaned, part
+from retrievers.core.filters import And, FieldCondition, Filter, Or, filter_keys, matches_filter
+from retrievers.core.metadata import RESERVED, Field, Scalar, flatten_metadata, normalise_metadata
+from retrievers.http.provider_hits import ProviderHit, clean_text, value_at
 
 
 @dataclass(frozen=True, slots=True)
-class FieldComparison:
+class ProviderCondition:
     """A comparison of a metadata field with a value, for a provider to express in its language.
 
     Attributes:
@@ -31,11 +31,11 @@ class FieldComparison:
     value: Any
 
 
-def sendable(
+def provider_filter(
     wanted: Filter | None,
     fields: Mapping[str, Field],
-    spell: Callable[[FieldComparison], Any],
-    join: Callable[[Literal["and", "or"], list[Any]], Any],
+    express: Callable[[ProviderCondition], Any],
+    combine: Callable[[Literal["and", "or"], list[Any]], Any],
 ) -> Any:
     """Return the conditions of a filter that a provider can apply, in its language; None if there are none.
 
@@ -43,46 +43,50 @@ def sendable(
 
     Args:
         fields: the fields that the filter names, by name.
-        spell, join: the provider's methods, see `CloudProvider`.
+        express, combine: the provider's methods, see `CloudProvider`.
     """
     match wanted:
         case And(parts):
-            known = [one for part in parts if (one := sendable(part, fields, spell, join)) is not None]
-            return _joined("and", known, join)
+            known = [one for part in parts if (one := provider_filter(part, fields, express, combine)) is not None]
+            return _joined("and", known, combine)
         case Or(parts):
-            every = [sendable(part, fields, spell, join) for part in parts]
+            every = [provider_filter(part, fields, express, combine) for part in parts]
             known = [one for one in every if one is not None]
-            return _joined("or", known, join) if len(known) == len(every) else None
-        case Compare("in", key, tuple() as values) if key in fields and fields[key].type == "list":
-            return sendable(Or(tuple(Compare("eq", key, one) for one in values)), fields, spell, join)
-        case Compare():
+            return _joined("or", known, combine) if len(known) == len(every) else None
+        case FieldCondition("in", key, tuple() as values) if key in fields and fields[key].type == "list":
+            return provider_filter(
+                Or(tuple(FieldCondition("eq", key, one) for one in values)), fields, express, combine
+            )
+        case FieldCondition():
             condition = _condition(wanted, fields[wanted.key])
-            return spell(condition) if condition else None
+            return express(condition) if condition else None
         case _:
             return None
 
 
-def _joined(how: Literal["and", "or"], known: list[Any], join: Callable[[Literal["and", "or"], list[Any]], Any]) -> Any:
+def _joined(
+    how: Literal["and", "or"], known: list[Any], combine: Callable[[Literal["and", "or"], list[Any]], Any]
+) -> Any:
     if len(known) < 2:
         return known[0] if known else None
-    return join(how, known)
+    return combine(how, known)
 
 
-def _condition(wanted: Compare, field: Field) -> FieldComparison | None:
+def _condition(wanted: FieldCondition, field: Field) -> ProviderCondition | None:
     """Convert a comparison to a condition that all providers interpret alike; None if there is no such condition."""
     op, key, value = wanted.op, wanted.key, wanted.value
     if key in RESERVED or field.item == "date" or field.separator is not None or value in ((), ""):
         return None
     if field.type == "list":
-        return FieldComparison("has", key, value) if op in ("eq", "contains") else None
+        return ProviderCondition("has", key, value) if op in ("eq", "contains") else None
     if op == "eq" or (op == "in" and field.item != "boolean"):
-        return FieldComparison(op, key, value)
+        return ProviderCondition(op, key, value)
     if op in ("gt", "gte", "lt", "lte") and field.item == "number":
-        return FieldComparison(op, key, value)
-    return FieldComparison(op, key, value) if op in ("contains", "prefix") and field.item == "string" else None
+        return ProviderCondition(op, key, value)
+    return ProviderCondition(op, key, value) if op in ("contains", "prefix") and field.item == "string" else None
 
 
-def satisfies(found: ProviderHit, wanted: Filter, fields: Mapping[str, Field]) -> bool:
+def satisfies_filter(found: ProviderHit, wanted: Filter, fields: Mapping[str, Field]) -> bool:
     """Return whether the metadata of a provider's result satisfies a filter.
 
     False for a result that cannot be checked: a value does not have its field's type, or a key in `RESERVED`, which
@@ -91,14 +95,14 @@ def satisfies(found: ProviderHit, wanted: Filter, fields: Mapping[str, Field]) -
     Args:
         fields: the fields that the filter names, by name.
     """
-    keys = keys_of(wanted)
-    own = {"id": found.id, "title": cleaned(found.title) or None}
+    keys = filter_keys(wanted)
+    own = {"id": found.id, "title": clean_text(found.title) or None}
     held = {key: value for key in keys if (value := _stored(found.metadata, key, own.get(key))) is not None}
     if any(key in RESERVED and key not in held for key in keys):
         return False
     try:
-        flat = {key: value for key, value in flatten(held).items() if key in keys}
-        return matches(wanted, normalise(flat, fields))
+        flat = {key: value for key, value in flatten_metadata(held).items() if key in keys}
+        return matches_filter(wanted, normalise_metadata(flat, fields))
     except BadDocument:
         return False
 
@@ -107,5 +111,5 @@ def _stored(metadata: Mapping[str, Any], key: str, otherwise: Scalar | None) -> 
     """Return the value of a key, or of a path of keys joined by dots; `otherwise` if it is missing."""
     stored = metadata.get(key)
     if stored is None and "." in key:
-        stored = part(metadata, *key.split("."))
+        stored = value_at(metadata, *key.split("."))
     return otherwise if stored is None else stored

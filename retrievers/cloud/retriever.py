@@ -8,15 +8,15 @@ from types import ModuleType
 from typing import Any
 
 from retrievers.cloud import CARD, azure, bailian, bedrock, dify, openai_store, vertex
-from retrievers.cloud.base import SOURCE, Access, CloudProvider, CloudQuery, bounded, web_address
-from retrievers.cloud.filters import satisfies, sendable
+from retrievers.cloud.filters import provider_filter, satisfies_filter
+from retrievers.cloud.provider import SOURCE, CloudProvider, CloudQuery, ProviderAccess, check_base_url, limit_metadata
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, Hit, Query
-from retrievers.http.client import Client, ProviderRefusal
-from retrievers.http.found import ProviderHit, address, cleaned, hits_of
-from retrievers.ingest.clean import one_line
-from retrievers.postgres.catalogue import filterable
+from retrievers.http.json_client import JsonClient, ProviderRefusal
+from retrievers.http.provider_hits import ProviderHit, clean_text, convert_provider_hits, safe_link
+from retrievers.ingest.readers.text_cleaning import one_line
+from retrievers.postgres.catalogue import filterable_fields
 
 _PROVIDERS: Mapping[str, ModuleType] = {
     "bailian": bailian,
@@ -39,7 +39,7 @@ class Cloud:
     """
 
     provider: CloudProvider
-    http: Client
+    http: JsonClient
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
@@ -54,13 +54,13 @@ class Cloud:
             Unavailable: the provider cannot be reached now, or refuses this key or name.
             BadRequest: the provider refuses the filter, or its results cannot be checked against it.
         """
-        text = cleaned(query.text)
+        text = clean_text(query.text)
         if not text:
             return []
-        fields = filterable(query.scope) if query.filter else {}
-        sent = sendable(query.filter, fields, self.provider.spell, self.provider.join)
+        fields = filterable_fields(query.scope) if query.filter else {}
+        sent = provider_filter(query.filter, fields, self.provider.express, self.provider.combine)
         # With a filter, the check may drop results, so ask for as many as possible.
-        limit = self.provider.most if query.filter else min(query.limit, self.provider.most)
+        limit = self.provider.max_hits if query.filter else min(query.limit, self.provider.max_hits)
         try:
             found = await self.provider.find(CloudQuery(text, limit, sent, checked=query.filter is not None))
         except ProviderRefusal as error:
@@ -106,26 +106,26 @@ def open_cloud(options: Mapping[str, Any]) -> Cloud:
         raise _unusable(f'there is no provider "{one_line(name, 40)}"', FORMS)
     key = options.get("cloud_api_key")
     stated = (options.get("cloud_base_url") or "").strip()
-    http = Client(SOURCE, secrets=_secrets(key))
+    http = JsonClient(SOURCE, secrets=_secrets(key))
     try:
-        base_url = web_address(stated) if stated else None
-        access = Access(key, base_url, float(options.get("source_timeout_s", 3.0)), http)
-        knowledge_base: Callable[[str, Access], CloudProvider] = provider.knowledge_base
-        return Cloud(knowledge_base(rest, access), http, _secrets(key))
+        base_url = check_base_url(stated) if stated else None
+        access = ProviderAccess(key, base_url, float(options.get("source_timeout_s", 3.0)), http)
+        open_knowledge_base: Callable[[str, ProviderAccess], CloudProvider] = provider.open_knowledge_base
+        return Cloud(open_knowledge_base(rest, access), http, _secrets(key))
     except ValueError as error:
         raise _unusable(f"{name} cannot be used: {error}", provider.FORMS) from None
 
 
 def _hits(found: Iterator[ProviderHit], query: Query, fields: Mapping[str, Field]) -> list[Hit]:
-    kept = (one for one in found if not query.filter or satisfies(one, query.filter, fields))
-    return hits_of([_presentable(one) for one in kept], query, SOURCE, by_text=True)
+    kept = (one for one in found if not query.filter or satisfies_filter(one, query.filter, fields))
+    return convert_provider_hits([_presentable(one) for one in kept], query, SOURCE, by_text=True)
 
 
 def _presentable(found: ProviderHit) -> ProviderHit:
     """Return a result with cleaned text, limited metadata, and an id: its own, its address or a hash of its text."""
-    text = cleaned(found.text)
-    id = found.id or address(found.url) or hashlib.sha256(text.encode()).hexdigest()[:16]
-    return replace(found, text=text, id=id, metadata=bounded(found.metadata))
+    text = clean_text(found.text)
+    id = found.id or safe_link(found.url) or hashlib.sha256(text.encode()).hexdigest()[:16]
+    return replace(found, text=text, id=id, metadata=limit_metadata(found.metadata))
 
 
 def _unusable(reason: str, forms: tuple[str, ...]) -> BadRequest:

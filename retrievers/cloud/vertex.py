@@ -12,22 +12,22 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
-from retrievers.cloud.base import (
+from retrievers.cloud.filters import ProviderCondition
+from retrievers.cloud.provider import (
     SOURCE,
-    Access,
     CloudProvider,
     CloudQuery,
-    link_of,
-    mapping,
-    name_of,
-    names,
-    passage_of,
+    ProviderAccess,
+    find_link,
+    first_text,
+    object_or_empty,
+    record_text,
+    split_setting,
 )
-from retrievers.cloud.filters import FieldComparison
 from retrievers.core.errors import Unavailable
-from retrievers.core.extras import install_command
-from retrievers.http.client import ProviderRefusal, Send
-from retrievers.http.found import ProviderHit, address, cleaned, part, records
+from retrievers.core.optional_dependencies import install_command
+from retrievers.http.json_client import ProviderRefusal, SendRequest
+from retrievers.http.provider_hits import ProviderHit, clean_text, json_objects, safe_link, value_at
 
 FORMS = ("vertex:PROJECT/LOCATION/STORE",)
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -38,10 +38,10 @@ _SEGMENTS = 3
 
 
 @dataclass(slots=True)
-class DataStore(CloudProvider):
-    access: Access
+class VertexDataStore(CloudProvider):
+    access: ProviderAccess
     url: str
-    most: int = 100
+    max_hits: int = 100
     _credentials: Any = field(default=None, init=False, repr=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
 
@@ -58,13 +58,17 @@ class DataStore(CloudProvider):
         if search.filter is not None:
             body["filter"] = search.filter
         headers = {"Authorization": f"Bearer {self.access.key or await self._token()}"}
-        answer = await self.access.http.json(
+        answer = await self.access.http.request_json(
             "POST", self.url, headers=headers, body=body, timeout_s=self.access.timeout_s
         )
         # An answer without hits has no list.
         if not isinstance(answer, dict):
             raise Unavailable(SOURCE, "its answer has an unknown format")
-        return (one for result in records(answer.get("results")) for one in _found(mapping(result.get("document"))))
+        return (
+            one
+            for result in json_objects(answer.get("results"))
+            for one in _found(object_or_empty(result.get("document")))
+        )
 
     async def _token(self) -> str:
         async with self._lock:
@@ -73,7 +77,7 @@ class DataStore(CloudProvider):
             except ImportError as error:
                 raise Unavailable(SOURCE, f"google-auth is missing: {install_command('google')}") from error
 
-    def _refreshed(self, send: Send) -> str:
+    def _refreshed(self, send: SendRequest) -> str:
         auth = importlib.import_module("google.auth")
         errors = importlib.import_module("google.auth.exceptions")
 
@@ -97,7 +101,7 @@ class DataStore(CloudProvider):
             raise ProviderRefusal(SOURCE, f"Google's credentials gave no token ({type(error).__name__})", 401) from None
 
     @staticmethod
-    def spell(condition: FieldComparison) -> str | None:
+    def express(condition: ProviderCondition) -> str | None:
         key, op, value = condition.key, condition.op, condition.value
         values = value if op == "in" else (value,)
         if not _FIELD.fullmatch(key) or op in ("contains", "prefix"):
@@ -111,7 +115,7 @@ class DataStore(CloudProvider):
         return f"{key} {_ORDER[op]} {value!r}"
 
     @staticmethod
-    def join(how: Literal["and", "or"], parts: list[str]) -> str:
+    def combine(how: Literal["and", "or"], parts: list[str]) -> str:
         return "(" + f" {how.upper()} ".join(parts) + ")"
 
 
@@ -126,26 +130,26 @@ class _Reply:
 
 def _found(document: Any) -> list[ProviderHit]:
     """Return the passages of one document. A record of a structured store is one passage."""
-    stored, derived = mapping(document.get("structData")), mapping(document.get("derivedStructData"))
-    segments = [cleaned(one.get("content")) for one in records(derived.get("extractive_segments"))]
-    shown = [one for one in records(derived.get("snippets")) if one.get("snippet_status") == "SUCCESS"]
-    snippets = [cleaned(one.get("snippet")) for one in shown]
-    texts = [text for text in segments if text] or [text for text in snippets if text] or [passage_of(stored)]
-    link = name_of(derived.get("link"), part(document, "content", "uri"))
-    url = address(link) or link_of(stored)
-    title = name_of(derived.get("title"), stored.get("title")) or ""
-    id = name_of(document.get("id"), link)
+    stored, derived = object_or_empty(document.get("structData")), object_or_empty(document.get("derivedStructData"))
+    segments = [clean_text(one.get("content")) for one in json_objects(derived.get("extractive_segments"))]
+    shown = [one for one in json_objects(derived.get("snippets")) if one.get("snippet_status") == "SUCCESS"]
+    snippets = [clean_text(one.get("snippet")) for one in shown]
+    texts = [text for text in segments if text] or [text for text in snippets if text] or [record_text(stored)]
+    link = first_text(derived.get("link"), value_at(document, "content", "uri"))
+    url = safe_link(link) or find_link(stored)
+    title = first_text(derived.get("title"), stored.get("title")) or ""
+    id = first_text(document.get("id"), link)
     return [ProviderHit(text, title, url, id, None, stored) for text in texts[:_SEGMENTS]]
 
 
-def knowledge_base(rest: str, access: Access) -> DataStore:
+def open_knowledge_base(rest: str, access: ProviderAccess) -> VertexDataStore:
     """Build the data store with this name.
 
     Raises:
         ValueError: the setting is invalid.
     """
-    project, location, store = (quote(one, safe="") for one in names(rest, 3))
+    project, location, store = (quote(one, safe="") for one in split_setting(rest, 3))
     host = "discoveryengine.googleapis.com"
     base_url = access.base_url or f"https://{host if location == 'global' else f'{location}-{host}'}"
     place = f"projects/{project}/locations/{location}/collections/default_collection/dataStores/{store}"
-    return DataStore(access, f"{base_url}/v1/{place}/servingConfigs/default_config:search")
+    return VertexDataStore(access, f"{base_url}/v1/{place}/servingConfigs/default_config:search")

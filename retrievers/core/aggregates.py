@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from retrievers.core.errors import BadRequest, listing
-from retrievers.core.fields import Field, is_finite
-from retrievers.core.filters import Filter, parse, to_json
+from retrievers.core.errors import BadRequest, join_names
+from retrievers.core.filters import Filter, filter_to_json, parse_filter
+from retrievers.core.metadata import Field, is_finite
 
 Op = Literal["count", "list", "sum", "avg", "median", "min", "max", "share", "difference"]
 Over = Literal["avg", "median", "min", "max"]
@@ -111,12 +111,12 @@ def parse_expression(text: object, fields: Mapping[str, Field], where: str = "ag
         function, name = call[1].lower(), call[2].strip()
     if name not in fields:
         raise BadRequest(
-            f'{where}: there is no field "{name}"; there are: {listing(fields)}', where=where, valid=fields
+            f'{where}: there is no field "{name}"; there are: {join_names(fields)}', where=where, valid=fields
         )
     if function is not None and function not in get_args(Function):
         valid = get_args(Function)
         raise BadRequest(
-            f'{where}: there is no function "{function}"; there are: {listing(valid)}', where=where, valid=valid
+            f'{where}: there is no function "{function}"; there are: {join_names(valid)}', where=where, valid=valid
         )
     if function == "number" and fields[name].type != "string":
         raise BadRequest(f'{where}: number() needs a text field; "{name}" is a {fields[name].type}', where=where)
@@ -143,12 +143,12 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
     unknown = sorted(set(map(str, data)) - set(_KEYS))
     if unknown:
         raise BadRequest(
-            f'aggregate: unknown key "{unknown[0]}"; there are: {listing(_KEYS)}', where="aggregate", valid=_KEYS
+            f'aggregate: unknown key "{unknown[0]}"; there are: {join_names(_KEYS)}', where="aggregate", valid=_KEYS
         )
     op = data.get("op")
     if op not in get_args(Op):
         raise BadRequest(
-            f"aggregate: op must be one of {listing(get_args(Op))}", where="aggregate.op", valid=get_args(Op)
+            f"aggregate: op must be one of {join_names(get_args(Op))}", where="aggregate.op", valid=get_args(Op)
         )
 
     def expression(key: str) -> Expression | None:
@@ -164,11 +164,11 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
         raise BadRequest("aggregate: between must be a list of values", where="aggregate.between")
     if isinstance(show, str) or not isinstance(show, Sequence) or len(show) > MAX_SHOWN:
         raise BadRequest(f"aggregate: show must be a list of at most {MAX_SHOWN} expressions", where="aggregate.show")
-    where = None if data.get("where") is None else parse(data["where"], {**_lengths(fields), **fields})
+    where = None if data.get("where") is None else parse_filter(data["where"], {**_lengths(fields), **fields})
     over = data.get("over")
     if over is not None and over not in get_args(Over):
         valid = get_args(Over)
-        raise BadRequest(f"aggregate: over must be one of {listing(valid)}", where="aggregate.over", valid=valid)
+        raise BadRequest(f"aggregate: over must be one of {join_names(valid)}", where="aggregate.over", valid=valid)
     made = Aggregate(
         op=cast("Op", op),
         of=of,
@@ -230,7 +230,7 @@ def _is_number(expression: Expression, fields: Mapping[str, Field]) -> bool:
     return fields[expression.field].item == "number"
 
 
-def aggregate_json(aggregate: Aggregate) -> dict[str, Any]:
+def aggregate_to_json(aggregate: Aggregate) -> dict[str, Any]:
     """Return the aggregate as JSON values that `parse_aggregate` reads back."""
     return {
         "op": aggregate.op,
@@ -238,7 +238,7 @@ def aggregate_json(aggregate: Aggregate) -> dict[str, Any]:
         "group_by": None if aggregate.group_by is None else str(aggregate.group_by),
         "order": aggregate.order,
         "limit": aggregate.limit,
-        "where": None if aggregate.where is None else to_json(aggregate.where),
+        "where": None if aggregate.where is None else filter_to_json(aggregate.where),
         "between": list(aggregate.between) or None,
         "show": [str(one) for one in aggregate.show],
         "decimals": aggregate.decimals,

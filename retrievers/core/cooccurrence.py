@@ -51,13 +51,13 @@ class Cooccurrence:
                 fields[name] |= 1 << number
         return cls(dict(having), dict(fields))
 
-    def documents_with(self, name: str, values: Iterable[str]) -> int:
+    def documents_with_values(self, name: str, values: Iterable[str]) -> int:
         """Return the set of documents that have any of these values for a field, as an integer of bits."""
         found = 0
         for value in values:
             found |= self.having.get((name, value), 0)
         return found
 
-    def documents_of(self, name: str) -> int:
+    def documents_with_field(self, name: str) -> int:
         """Return the set of documents that have any value for a field, as an integer of bits."""
         return self.fields.get(name, 0)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from retrievers.core.secrets import without_credentials
+from retrievers.core.credentials import mask_credentials
 
 
 class RetrievalError(Exception):
@@ -13,7 +13,7 @@ class RetrievalError(Exception):
     """
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(without_credentials(message))
+        super().__init__(mask_credentials(message))
 
 
 class Unavailable(RetrievalError):
@@ -21,7 +21,7 @@ class Unavailable(RetrievalError):
 
     def __init__(self, source: str, reason: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(f"{source} is unavailable: {reason}")
-        self.source, self.reason, self.retry_after_s = source, without_credentials(reason), retry_after_s
+        self.source, self.reason, self.retry_after_s = source, mask_credentials(reason), retry_after_s
 
 
 class TooCostly(Unavailable):
@@ -78,7 +78,7 @@ class QuotaUsedUp(RetrievalError):
         return max((self.ends_at - datetime.now(UTC)).total_seconds(), 0.0)
 
 
-def listing(names: Iterable[str], most: int = 12) -> str:
+def join_names(names: Iterable[str], most: int = 12) -> str:
     """Join names for an error message, sorted and quoted: `"a", "b" and 3 more` if `most` is 2 and there are 5."""
     ordered = sorted(set(names))
     shown = ", ".join(f'"{name}"' for name in ordered[:most])

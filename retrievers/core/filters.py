@@ -1,8 +1,8 @@
 """The filter grammar (OpenAI's vector-store filters, extended): read, check, match, compile.
 
-A filter has the same meaning in two engines: `matches` evaluates it in Python, `to_jsonpath` compiles it to a
-PostgreSQL jsonpath. The jsonpath is bound as one parameter (`fields @@ %(filter)s`), so no value becomes part of a
-statement. Both work on the normal form of `retrievers.core.fields`, where a field holds a list of values, possibly
+A filter has the same meaning in two engines: `matches_filter` evaluates it in Python, `filter_to_jsonpath` compiles it
+to a PostgreSQL jsonpath. The jsonpath is bound as one parameter (`fields @@ %(filter)s`), so no value becomes part of a
+statement. Both work on the normal form of `retrievers.core.metadata`, where a field holds a list of values, possibly
 empty. A comparison is true if any of the values satisfies it. `ne`, `nin` and `not` are exact negations, so a result is
 never unknown.
 """
@@ -16,8 +16,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, cast, get_args
 
-from retrievers.core.errors import BadFilter, listing
-from retrievers.core.fields import Field, Scalar, ScalarType, Values, is_finite, kind_of, parse_date, shortened
+from retrievers.core.errors import BadFilter, join_names
+from retrievers.core.metadata import (
+    Field,
+    MetadataValues,
+    Scalar,
+    ScalarType,
+    is_finite,
+    parse_date,
+    scalar_type,
+    shorten_text,
+)
 
 Operator = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "prefix", "exists"]
 OPERATORS: tuple[str, ...] = get_args(Operator)
@@ -43,7 +52,7 @@ _ALLOWED: Mapping[ScalarType, frozenset[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class FieldCondition:
     """One condition on one field. `value` is a tuple for `in` and `nin`, a bool for `exists`."""
 
     op: Operator
@@ -66,10 +75,10 @@ class Not:
     filter: "Filter"
 
 
-Filter = Compare | And | Or | Not
+Filter = FieldCondition | And | Or | Not
 
 
-def parse(data: object, fields: Mapping[str, Field], where: str = "filter") -> Filter:
+def parse_filter(data: object, fields: Mapping[str, Field], where: str = "filter") -> Filter:
     """Read a filter from JSON and check it.
 
     Args:
@@ -89,8 +98,7 @@ def parse(data: object, fields: Mapping[str, Field], where: str = "filter") -> F
 class _FilterReader:
     """Reads one filter and counts its conditions and characters.
 
-    It is a class because a recursive function inside `parse` would form a reference cycle, which only the garbage
-    collector frees.
+    A recursive function inside `parse_filter` would form a reference cycle, which only the garbage collector frees.
     """
 
     fields: Mapping[str, Field]
@@ -142,12 +150,12 @@ def _characters(value: Scalar | tuple[Scalar, ...]) -> int:
     return sum(map(len, map(str, value))) if isinstance(value, tuple) else len(str(value))
 
 
-def _read_comparison(node: Mapping[Any, Any], op: Operator, fields: Mapping[str, Field], where: str) -> Compare:
+def _read_comparison(node: Mapping[Any, Any], op: Operator, fields: Mapping[str, Field], where: str) -> FieldCondition:
     _only(node, {"type", "key", "value"}, where)
     key = node.get("key")
     if not isinstance(key, str) or key not in fields:
         raise BadFilter(
-            f"{where}.key is {_named(key)}; valid keys: {listing(fields, 40)}", where=f"{where}.key", valid=fields
+            f"{where}.key is {_named(key)}; valid keys: {join_names(fields, 40)}", where=f"{where}.key", valid=fields
         )
     field = fields[key]
     allowed = _ALLOWED[field.item]
@@ -165,17 +173,17 @@ def _read_comparison(node: Mapping[Any, Any], op: Operator, fields: Mapping[str,
     if op == "exists":
         if not isinstance(value, bool):
             raise BadFilter(f"{where_value} must be true or false for exists, not {_named(value)}", where=where_value)
-        return Compare(op, key, value)
+        return FieldCondition(op, key, value)
     if op in ("in", "nin"):
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise BadFilter(f"{where_value} must be a list for {op}, not {_named(value)}", where=where_value)
         if len(value) > MAX_VALUES:
             raise BadFilter(f"{where_value} has {len(value):,} values; the limit is {MAX_VALUES:,}", where=where_value)
-        return Compare(op, key, _read_values(field, value, where_value))
+        return FieldCondition(op, key, _read_values(field, value, where_value))
     if op == "contains" and isinstance(value, str) and len(value) > MAX_SOUGHT_CHARACTERS:
         reason = f"{where_value} has more than {MAX_SOUGHT_CHARACTERS:,} characters, the limit for contains"
         raise BadFilter(reason, where=where_value)
-    return Compare(op, key, _read_value(field, value, where_value))
+    return FieldCondition(op, key, _read_value(field, value, where_value))
 
 
 def _read_values(field: Field, values: Sequence[object], where: str) -> tuple[Scalar, ...]:
@@ -194,7 +202,7 @@ def _read_values(field: Field, values: Sequence[object], where: str) -> tuple[Sc
 
 
 def _read_value(field: Field, value: object, where: str) -> Scalar:
-    kind = kind_of(value)
+    kind = scalar_type(value)
     if isinstance(value, str):
         if len(value) > MAX_VALUE_CHARACTERS:
             raise BadFilter(f"{where} has more than {MAX_VALUE_CHARACTERS:,} characters", where=where)
@@ -218,7 +226,7 @@ def _only(node: Mapping[Any, Any], keys: set[str], where: str) -> None:
     unknown = [key for key in node if key not in keys]
     if unknown:
         raise BadFilter(
-            f"{where} has the unknown key {_named(unknown[0])}; valid keys: {listing(keys)}", where=where, valid=keys
+            f"{where} has the unknown key {_named(unknown[0])}; valid keys: {join_names(keys)}", where=where, valid=keys
         )
 
 
@@ -226,7 +234,7 @@ def _named(value: object) -> str:
     if value is None:
         return "missing"
     if isinstance(value, str):
-        return f'"{shortened(value)}"'
+        return f'"{shorten_text(value)}"'
     if isinstance(value, bool | float):
         return str(value)
     if isinstance(value, int):
@@ -236,16 +244,16 @@ def _named(value: object) -> str:
     return "a list" if isinstance(value, Sequence) else f"a {type(value).__name__}"
 
 
-def to_json(wanted: Filter) -> dict[str, Any]:
-    """Return the filter as JSON that `parse` reads back."""
+def filter_to_json(wanted: Filter) -> dict[str, Any]:
+    """Return the filter as JSON that `parse_filter` reads back."""
     match wanted:
         case And(parts):
-            return {"type": "and", "filters": [to_json(part) for part in parts]}
+            return {"type": "and", "filters": [filter_to_json(part) for part in parts]}
         case Or(parts):
-            return {"type": "or", "filters": [to_json(part) for part in parts]}
+            return {"type": "or", "filters": [filter_to_json(part) for part in parts]}
         case Not(part):
-            return {"type": "not", "filter": to_json(part)}
-        case Compare(op, key, value):
+            return {"type": "not", "filter": filter_to_json(part)}
+        case FieldCondition(op, key, value):
             return {"type": op, "key": key, "value": list(value) if isinstance(value, tuple) else value}
 
 
@@ -255,14 +263,14 @@ _IN_WORDS = {
 }  # fmt: skip
 
 
-def in_words(expression: Mapping[str, Any]) -> str:
+def describe_filter(expression: Mapping[str, Any]) -> str:
     """Describe a filter, given as JSON values, in one line for people: `team = red and created >= 2024-01-01`."""
     kind = expression.get("type")
     if kind in ("and", "or"):
-        inner = [in_words(part) for part in expression["filters"]]
+        inner = [describe_filter(part) for part in expression["filters"]]
         return f" {kind} ".join(f"({one})" if " or " in one or " and " in one else one for one in inner)
     if kind == "not":
-        return f"not ({in_words(expression['filter'])})"
+        return f"not ({describe_filter(expression['filter'])})"
     if kind == "exists":
         return (
             f"{' '.join(str(expression['key']).split())} is {'there' if expression.get('value', True) else 'missing'}"
@@ -273,27 +281,27 @@ def in_words(expression: Mapping[str, Any]) -> str:
     return f"{key} {_IN_WORDS.get(str(kind), kind)} {shown}"
 
 
-def keys_of(wanted: Filter) -> set[str]:
+def filter_keys(wanted: Filter) -> set[str]:
     """Return the names of all fields in the filter."""
     match wanted:
         case And(parts) | Or(parts):
-            return set().union(*(keys_of(part) for part in parts))
+            return set().union(*(filter_keys(part) for part in parts))
         case Not(part):
-            return keys_of(part)
-        case Compare(key=key):
+            return filter_keys(part)
+        case FieldCondition(key=key):
             return {key}
 
 
-def matches(wanted: Filter, values: Values) -> bool:
+def matches_filter(wanted: Filter, values: MetadataValues) -> bool:
     """Return whether a document whose fields have these values, in normal form, satisfies the filter."""
     match wanted:
         case And(parts):
-            return all(matches(part, values) for part in parts)
+            return all(matches_filter(part, values) for part in parts)
         case Or(parts):
-            return any(matches(part, values) for part in parts)
+            return any(matches_filter(part, values) for part in parts)
         case Not(part):
-            return not matches(part, values)
-        case Compare(op, key, value):
+            return not matches_filter(part, values)
+        case FieldCondition(op, key, value):
             return _matches_field(op, values.get(key), value)
 
 
@@ -335,19 +343,19 @@ def _ordered(op: Operator, item: Scalar, value: Scalar) -> bool:
     return bool(left < right) if op == "lt" else bool(left <= right)
 
 
-def to_jsonpath(wanted: Filter) -> str:
+def filter_to_jsonpath(wanted: Filter) -> str:
     """Compile the filter to a jsonpath predicate over a document's normalised fields.
 
     Every comparison is inside an `exists(...)`, which is true or false but never unknown. So `not` negates exactly.
     """
     match wanted:
         case And(parts):
-            return "(" + " && ".join(to_jsonpath(part) for part in parts) + ")"
+            return "(" + " && ".join(filter_to_jsonpath(part) for part in parts) + ")"
         case Or(parts):
-            return "(" + " || ".join(to_jsonpath(part) for part in parts) + ")"
+            return "(" + " || ".join(filter_to_jsonpath(part) for part in parts) + ")"
         case Not(part):
-            return f"(!({to_jsonpath(part)}))"
-        case Compare(op, key, value):
+            return f"(!({filter_to_jsonpath(part)}))"
+        case FieldCondition(op, key, value):
             return _field_jsonpath(op, f"$.{_quoted(key)}", value)
 
 

@@ -6,7 +6,7 @@ import time
 _SPARING_S = 10.0
 
 
-class Sparing(logging.Filter):
+class RepetitionFilter(logging.Filter):
     """Passes each message at most once every 10 s. Messages that differ only in inserted values count as the same."""
 
     def __init__(self) -> None:

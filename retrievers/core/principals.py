@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from retrievers.core.errors import BadRequest
-from retrievers.core.types import EVERYTHING
+from retrievers.core.types import ALL_PRINCIPALS
 
 MAX_TENANT_CHARACTERS = 128
 MOST_PRINCIPALS = 500
@@ -32,7 +32,7 @@ def check_principals(said: Iterable[str], *, everything: bool = False) -> tuple[
         BadRequest: there are too many, or one is invalid. The message does not repeat the input.
     """
     principals = tuple(sorted(set(said)))
-    if everything and principals == EVERYTHING:
+    if everything and principals == ALL_PRINCIPALS:
         return principals
     if len(principals) > MOST_PRINCIPALS:
         raise BadRequest(f"there are more than {MOST_PRINCIPALS} principals", where="principals")

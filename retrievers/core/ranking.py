@@ -32,7 +32,7 @@ _SCORE, _ID = attrgetter("score"), attrgetter("id")
 new_tuple = tuple.__new__
 
 
-def best_first(items: Iterable[Item]) -> list[Item]:
+def sort_by_score(items: Iterable[Item]) -> list[Item]:
     """Sort by score, highest first, ties by id."""
     ordered = sorted(items, key=_SCORE, reverse=True)
     if len(set(map(_SCORE, ordered))) == len(ordered):
@@ -40,7 +40,7 @@ def best_first(items: Iterable[Item]) -> list[Item]:
     return [item for _, tied in groupby(ordered, _SCORE) for item in sorted(tied, key=_ID)]
 
 
-def blended(measured: Mapping[str, Mapping[Key, float]], weights: Mapping[str, float]) -> list[tuple[Key, float]]:
+def blend_scores(measured: Mapping[str, Mapping[Key, float]], weights: Mapping[str, float]) -> list[tuple[Key, float]]:
     """Add the weighted scores of several measures, each scaled to [0, 1] (min-max).
 
     Args:

@@ -7,15 +7,15 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from retrievers.core.aggregates import Aggregate
 from retrievers.core.cooccurrence import Cooccurrence
-from retrievers.core.fields import Field
+from retrievers.core.file_positions import FilePositions
 from retrievers.core.filters import Filter
-from retrievers.core.places import Places
+from retrievers.core.metadata import Field
 
 PLATFORM = "0"
 """The tenant whose public documents every tenant may read."""
 
 
-EVERYTHING = ("*",)
+ALL_PRINCIPALS = ("*",)
 """Principals of a viewer that may read all documents of its tenant, whoever the readers of a document are."""
 
 
@@ -26,7 +26,7 @@ class Viewer(NamedTuple):
     viewers that have one of its readers among their principals.
 
     Attributes:
-        principals: sorted; `EVERYTHING` to see all documents, empty to see only documents without readers.
+        principals: sorted; `ALL_PRINCIPALS` to see all documents, empty to see only documents without readers.
     """
 
     tenant: str
@@ -39,20 +39,21 @@ class Viewer(NamedTuple):
 
     def sees_all_of(self, principals: Iterable[str]) -> bool:
         """Return whether this viewer sees every document that is visible to these principals."""
-        return self.principals == EVERYTHING or set(principals) <= set(self.principals)
+        return self.principals == ALL_PRINCIPALS or set(principals) <= set(self.principals)
 
-    def erases(self, principals: tuple[str, ...]) -> bool:
+    def may_erase(self, principals: tuple[str, ...]) -> bool:
         """Return whether this viewer may erase records of questions that were asked with these principals.
 
         The viewer must see everything that these principals see. Records of questions without principals can be erased
-        only by a viewer without principals or with `EVERYTHING`. The SQL function `signalbox.erases` has the same rule.
+        only by a viewer without principals or with `ALL_PRINCIPALS`. The SQL function `signalbox.erases` has the same
+        rule.
         """
-        return self.sees_all_of(principals) and (bool(principals) or self.principals in ((), EVERYTHING))
+        return self.sees_all_of(principals) and (bool(principals) or self.principals in ((), ALL_PRINCIPALS))
 
 
-def whole(tenant: str) -> Viewer:
+def unrestricted_viewer(tenant: str) -> Viewer:
     """Return a viewer that sees all documents of a tenant, for use by the operator and by ingestion."""
-    return Viewer(tenant, EVERYTHING)
+    return Viewer(tenant, ALL_PRINCIPALS)
 
 
 class ChunkId(NamedTuple):
@@ -99,7 +100,7 @@ class Chunk:
     gap: str = "\n"
     important: Sequence[str] = ()
     questions: Sequence[str] = ()
-    places: Places | None = None
+    places: FilePositions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Hit(NamedTuple):
         chunk: None until its text is loaded. PostgreSQL searches return ids only, and after fusion the texts of the
             few best hits are loaded.
         table: the rows that a source calculated; only the first hit of the source has it.
-        parts: name of another source to a component of the score, on that source's scale.
+        component_scores: name of another source to a component of the score, on that source's scale.
     """
 
     id: ChunkId
@@ -126,7 +127,7 @@ class Hit(NamedTuple):
     source: str
     chunk: Chunk | None = None
     table: ResultTable | None = None
-    parts: Mapping[str, float] | None = None
+    component_scores: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +217,8 @@ class Scope:
 
     Attributes:
         collections: collections in the database.
-        beside: collections outside the database, one per source that holds documents itself (see `Holder`). Their
-            numbers have no meaning.
+        external_collections: collections outside the database, one per source that holds documents itself (see
+            `DocumentHolder`). Their numbers have no meaning.
         principals: as in `Viewer`.
         changed: counter of changes to the readers of the tenant's documents, as of the time the collections were
             loaded.
@@ -225,7 +226,7 @@ class Scope:
 
     tenant: str
     collections: tuple[Collection, ...]
-    beside: tuple[Collection, ...] = ()
+    external_collections: tuple[Collection, ...] = ()
     principals: tuple[str, ...] = ()
     changed: int = 0
 
@@ -235,12 +236,12 @@ class Scope:
         return Viewer(self.tenant, self.principals)
 
     @property
-    def all(self) -> tuple[Collection, ...]:
+    def all_collections(self) -> tuple[Collection, ...]:
         """All collections that are searched: those in the database, then those outside it."""
-        return (*self.collections, *self.beside)
+        return (*self.collections, *self.external_collections)
 
-    def only(self, names: Iterable[str]) -> "Scope":
-        """Return the scope with only those collections of the database that have one of these names. Keeps `beside`."""
+    def restricted_to(self, names: Iterable[str]) -> "Scope":
+        """Return the scope with only those database collections that have one of these names. Keeps external ones."""
         wanted = frozenset(names)
         kept = tuple(one for one in self.collections if one.name in wanted)
         return self if len(kept) == len(self.collections) else dataclasses.replace(self, collections=kept)
@@ -257,7 +258,8 @@ class Query:
     Attributes:
         language: ISO 639-1 code of the text.
         limit: maximum number of hits.
-        gloss: a word-by-word English translation of a Chinese text, if few of the documents are Chinese; else empty.
+        translation: a word-by-word English translation of a Chinese text, if few of the documents are Chinese; else
+            empty.
         aggregate: calculation over the documents that satisfy the filter, for a source of kind "metadata".
         statement: SQL for such a source, written by a model or a person. Not trusted.
     """
@@ -269,7 +271,7 @@ class Query:
     limit: int = 100
     aggregate: Aggregate | None = None
     statement: str | None = None
-    gloss: str = ""
+    translation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,10 +329,10 @@ class Retriever(Protocol):
 
 
 @runtime_checkable
-class Divided(Protocol):
+class MultiBackend(Protocol):
     """A retriever that searches several backends, each of which can fail on its own."""
 
-    def parts(self, scope: Scope) -> Mapping[str, Scope]:
+    def backend_scopes(self, scope: Scope) -> Mapping[str, Scope]:
         """Split the scope among the backends.
 
         Returns:
@@ -341,11 +343,11 @@ class Divided(Protocol):
 
 
 @runtime_checkable
-class Holder(Protocol):
+class DocumentHolder(Protocol):
     """A retriever that holds documents of its own, outside the database."""
 
     async def collection(self, *, fresh: bool = False) -> Collection:
-        """Return the source's documents as a collection for `Scope.beside`, named after the source.
+        """Return the source's documents as a collection for `Scope.external_collections`, named after the source.
 
         Args:
             fresh: wait a moment for recent changes to be read; otherwise return the documents as last read.
@@ -362,8 +364,8 @@ class Holder(Protocol):
 
 
 @runtime_checkable
-class Counting(Protocol):
-    """A `Holder` that knows how common terms are in its documents."""
+class TermCounter(Protocol):
+    """A `DocumentHolder` that knows how common terms are in its documents."""
 
     def term_counts(self, terms: Iterable[str]) -> Mapping[str, int]:
         """Return term to the number of the source's passages that contain it. Terms in no passage are left out."""
@@ -371,7 +373,7 @@ class Counting(Protocol):
 
 
 @runtime_checkable
-class Closing(Protocol):
+class Closeable(Protocol):
     """A retriever with resources to release when the service stops."""
 
     async def aclose(self) -> None:

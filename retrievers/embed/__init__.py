@@ -18,12 +18,12 @@ class Embedder(Protocol):
     Attributes:
         name: as in the settings. A collection stores it and refuses vectors of another embedder.
         languages: languages that the model knows; None if it knows many, or if they are not known.
-        recent: cache of the vectors of recent questions.
+        query_cache: cache of the vectors of recent questions.
     """
 
     name: str
     languages: frozenset[str] | None
-    recent: "QueryCache"
+    query_cache: "QueryCache"
 
     async def dimension(self) -> int:
         """Return the length of the vectors, read from the model."""

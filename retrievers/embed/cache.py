@@ -12,24 +12,24 @@ class QueryCache:
     Args:
         capacity: maximum number of questions, > 0.
     Attributes:
-        found, missed: number of cache hits and cache misses.
+        hits, misses: number of cache hits and cache misses.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
         self._capacity = capacity
         self._vectors: OrderedDict[str, Vectors] = OrderedDict()
         self._lock = Lock()
-        self.found = 0
-        self.missed = 0
+        self.hits = 0
+        self.misses = 0
 
     def get(self, text: str) -> Vectors | None:
         """Return the vector of the question; None if it is not cached."""
         with self._lock:
             vector = self._vectors.get(text)
             if vector is None:
-                self.missed += 1
+                self.misses += 1
             else:
-                self.found += 1
+                self.hits += 1
                 self._vectors.move_to_end(text)
             return vector
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from retrievers.core.errors import BadRequest
 from retrievers.embed import Embedder
-from retrievers.embed.onnx import MINILM, OnnxEmbedder
-from retrievers.embed.pool import LANGUAGES, Embedders
+from retrievers.embed.embedders import LANGUAGES, Embedders
+from retrievers.embed.onnx_embedder import MINILM, OnnxEmbedder
 
 
 def open_embedders(
@@ -35,7 +35,7 @@ def open_embedders(
         return provider == name.partition("/")[0] or (base_url is not None and provider == "openai")
 
     def check(other: str) -> None:
-        check_name(other)
+        check_embedder_name(other)
         runs_here = other.startswith(("onnx:", "fastembed:")) or other == "minilm"
         if not (runs_here or other in addresses or of_own(other)):
             reason = f"the settings do not name the embedder {other}: add it to EMBEDDERS, as NAME or NAME=URL"
@@ -50,7 +50,7 @@ def open_embedders(
     return Embedders(open_embedder(name, base_url=base_url, api_key=api_key, cores=cores), opened, check)
 
 
-def check_name(name: str) -> None:
+def check_embedder_name(name: str) -> None:
     """Check the name of an embedder.
 
     Raises:
@@ -68,7 +68,7 @@ def check_name(name: str) -> None:
         )
 
 
-def parse_pairs(text: str) -> dict[str, str | None]:
+def parse_name_value_pairs(text: str) -> dict[str, str | None]:
     """Parse names with optional values: "minilm, openai/m3=http://x" -> {"minilm": None, "openai/m3": "http://x"}.
 
     Raises:
@@ -93,9 +93,9 @@ def open_embedder(
             another litellm embedding string.
         cores: maximum number of cores for an ONNX model, which runs in this process; None for all.
     Raises:
-        BadRequest: see `check_name`.
+        BadRequest: see `check_embedder_name`.
     """
-    check_name(name)
+    check_embedder_name(name)
     kind, _, rest = name.partition(":")
     if name == "minilm":
         return OnnxEmbedder(MINILM, name, languages=LANGUAGES[name], cores=cores)

@@ -14,13 +14,13 @@ import numpy as np
 from pydantic_core import from_json
 
 from retrievers.core.errors import Unavailable
-from retrievers.core.extras import install_command
+from retrievers.core.optional_dependencies import install_command
 from retrievers.embed import Vectors
 from retrievers.embed.cache import QueryCache
-from retrievers.embed.retry import RetryPolicy, call
-from retrievers.http.bounds import in_thread, limits
 from retrievers.http.loop_thread import LoopThread
-from retrievers.http.sdks import OPENAI_URL, limit_litellm, open_openai
+from retrievers.http.response_limits import run_off_loop, use_limits
+from retrievers.http.sdk_limits import OPENAI_URL, limit_litellm, open_openai
+from retrievers.http.sdk_retries import RetryPolicy, call_with_retries
 
 Kind = Literal["document", "query"]
 _Returned = TypeVar("_Returned")
@@ -74,7 +74,7 @@ class _Library(ABC):
         self._source = f"the embedder {name}"
         self._batch, self._at_once = batch, at_once
         self._dimension: int | None = None
-        self.recent = QueryCache()
+        self.query_cache = QueryCache()
 
     async def dimension(self) -> int:
         """Return the length of the vectors, read from the model by one short call and cached."""
@@ -103,10 +103,10 @@ class _Library(ABC):
     async def embed_query(self, text: str) -> Vectors:
         """Return the vector of one question, see `Embedder.embed_query`. Raises like `embed`."""
         _refuse_empty([text])
-        vector: Vectors | None = self.recent.get(text)
+        vector: Vectors | None = self.query_cache.get(text)
         if vector is None:
             vector = self._unit(await self._vectors([text], "query"))[0]
-            self.recent.put(text, vector)
+            self.query_cache.put(text, vector)
         return vector
 
     async def aclose(self) -> None:
@@ -116,7 +116,7 @@ class _Library(ABC):
     def _limits(self, texts: int) -> AbstractContextManager[None]:
         """Return a context that limits the size of an answer with `texts` vectors."""
         numbers = min(texts * _MOST_NUMBERS, self._at_once)
-        return limits(_MOST_AROUND + numbers * _NUMBER_BYTES, _MOST_AROUND + numbers)
+        return use_limits(_MOST_AROUND + numbers * _NUMBER_BYTES, _MOST_AROUND + numbers)
 
     @abstractmethod
     async def _vectors(self, texts: list[str], kind: Kind) -> list[Any]:
@@ -183,12 +183,12 @@ class OpenAIEmbedder(_Library):
                 return await response.read()
 
         with self._limits(len(texts)):
-            body = await call(
+            body = await call_with_retries(
                 send, source=self._source, policy=self._retry, timeout_s=self._timeout_s, secrets=self._secrets
             )
         try:
             # Parses numbers in a quarter of the time of `json`.
-            answer = await in_thread(from_json, body)
+            answer = await run_off_loop(from_json, body)
         except ValueError as error:
             raise Unavailable(self._source, "its answer is not JSON") from error
         return _in_order(self._source, answer.get("data") if isinstance(answer, dict) else None, len(texts))
@@ -238,8 +238,8 @@ class LiteLLMEmbedder(_Library):
 
         await asyncio.to_thread(_import_litellm)  # takes seconds, longer than one try may take
         with self._limits(len(texts)):
-            items = await call(
-                lambda: in_litellm(asked),
+            items = await call_with_retries(
+                lambda: run_in_litellm(asked),
                 source=self._source,
                 policy=self._retry,
                 timeout_s=self._timeout_s,
@@ -286,7 +286,7 @@ class FastEmbedEmbedder(_Library):
             raise Unavailable(self._source, f"cannot download or load the model: {reason}") from error
 
 
-async def in_litellm(use: Callable[[Any], Awaitable[_Returned]]) -> _Returned:
+async def run_in_litellm(use: Callable[[Any], Awaitable[_Returned]]) -> _Returned:
     """Return `await use(litellm)`, run in an event loop and thread only for litellm.
 
     litellm parses answers, and imports more modules at its first call, in the event loop that calls it. That would
@@ -300,7 +300,9 @@ async def close_litellm() -> None:
     if "litellm" in sys.modules:
         # RuntimeError: a call that still runs opened a connection while litellm went through them.
         with suppress(TimeoutError, RuntimeError):
-            await asyncio.wait_for(in_litellm(lambda litellm: litellm.close_litellm_async_clients()), _CLOSED_WITHIN_S)
+            await asyncio.wait_for(
+                run_in_litellm(lambda litellm: litellm.close_litellm_async_clients()), _CLOSED_WITHIN_S
+            )
 
 
 def _import_litellm() -> Any:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urljoin
 import idna
 
 from retrievers.core.errors import BadRequest
-from retrievers.ingest.clean import one_line
+from retrievers.ingest.readers.text_cleaning import one_line
 
 MOST_CHARACTERS = 2_000
 """Maximum length of a URL."""
@@ -32,7 +32,7 @@ _NOT_PUBLIC = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ParsedUrl:
     """A parsed URL.
 
     Attributes:
@@ -62,7 +62,7 @@ class Target:
         return ":" in self.host or _NUMBER.fullmatch(self.host.rpartition(".")[2]) is not None
 
 
-def read_url(url: str) -> Target:
+def parse_url(url: str) -> ParsedUrl:
     """Parse a URL.
 
     Raises:
@@ -81,23 +81,23 @@ def read_url(url: str) -> Target:
     if authority is None:
         raise BadRequest(f'"{_shown(parts[2])}" is not a host with a port')
     path = quote((parts[3] or "/") + (parts[4] or ""), safe=_SAFE)
-    return Target(scheme, _host(authority[1]), _port(authority[2], scheme), path)
+    return ParsedUrl(scheme, _host(authority[1]), _port(authority[2], scheme), path)
 
 
-def redirected(base: Target, location: str) -> Target:
+def resolve_redirect(base: ParsedUrl, location: str) -> ParsedUrl:
     """Return the target of a redirect.
 
     Args:
         location: value of the `Location` header, absolute or relative to `base`.
     Raises:
-        BadRequest: as in `read_url`, or the redirect leads from https to http, where anybody on the network could
+        BadRequest: as in `parse_url`, or the redirect leads from https to http, where anybody on the network could
             change the answer.
     """
     _check_characters(location)
     if location.startswith("//"):
         location = f"{base.scheme}:{location}"
     # The library takes "http:///a" for a path on the redirecting host, browsers for the host "a".
-    target = read_url(location if _ABSOLUTE.match(location) else urljoin(base.url, location))
+    target = parse_url(location if _ABSOLUTE.match(location) else urljoin(base.url, location))
     if base.scheme == "https" and target.scheme == "http":
         raise BadRequest("it leads from https to http")
     return target

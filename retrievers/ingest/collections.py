@@ -8,20 +8,20 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from retrievers.core.errors import BadRequest, UnknownCollection
-from retrievers.core.fields import Field, to_catalogue
+from retrievers.core.metadata import Field, fields_to_json
 from retrievers.postgres.database import Row
-from retrievers.text import analysis, folding, split
+from retrievers.text import analysis, chunking, folding
 
 Connection = AsyncConnection[Row]
 
 MAX_NAME_CHARACTERS = 128
 
 
-class Replaced(Exception):
+class CollectionReplaced(Exception):
     """The collection was rebuilt in the meantime: its name now belongs to a collection with another number."""
 
 
-def check_name(collection: str) -> None:
+def check_collection_name(collection: str) -> None:
     """Check the name of a collection.
 
     Raises:
@@ -44,14 +44,14 @@ async def open_collection(connection: Connection, tenant: str, name: str) -> Row
         await connection.execute(
             "INSERT INTO signalbox.collection (tenant, name, analysis, split, folding) VALUES (%s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
-            (tenant, name, analysis.VERSION, split.VERSION, folding.VERSION),
+            (tenant, name, analysis.VERSION, chunking.VERSION, folding.VERSION),
         )
         row = await (await connection.execute(select, (tenant, name))).fetchone()
     assert row is not None
     return row
 
 
-async def fields_of(connection: Connection, tenant: str, name: str) -> dict[str, Any]:
+async def read_fields(connection: Connection, tenant: str, name: str) -> dict[str, Any]:
     """Return the field catalogue of a collection; {} if there is no such collection."""
     cursor = await connection.execute(
         "SELECT fields FROM signalbox.collection WHERE tenant = %s AND name = %s AND part_of IS NULL", (tenant, name)
@@ -65,19 +65,19 @@ async def lock_fields(connection: Connection, tenant: str, number: int) -> dict[
 
     Raises:
         UnknownCollection: the collection was deleted meanwhile.
-        Replaced: the collection was rebuilt meanwhile.
+        CollectionReplaced: the collection was rebuilt meanwhile.
     """
-    return dict((await lock(connection, tenant, number))[0])
+    return dict((await lock_collection(connection, tenant, number))[0])
 
 
 async def lock_public(connection: Connection, tenant: str, number: int) -> bool | None:
-    """Lock a collection as `lock` does; return whether it has public documents, None if it is empty.
+    """Lock a collection as `lock_collection` does; return whether it has public documents, None if it is empty.
 
     Raises:
         UnknownCollection: the collection was deleted meanwhile.
-        Replaced: the collection was rebuilt meanwhile.
+        CollectionReplaced: the collection was rebuilt meanwhile.
     """
-    await lock(connection, tenant, number)
+    await lock_collection(connection, tenant, number)
     cursor = await connection.execute(
         "SELECT public_documents > 0 FROM signalbox.collection WHERE tenant = %s AND number = %s AND documents > 0",
         (tenant, number),
@@ -86,21 +86,24 @@ async def lock_public(connection: Connection, tenant: str, number: int) -> bool 
     return bool(row[0]) if row is not None else None
 
 
-async def lock(connection: Connection, tenant: str, number: int) -> Row:
+async def lock_collection(connection: Connection, tenant: str, number: int) -> Row:
     """Lock a collection against other writers until the end of the transaction; return (fields, mean length).
 
     Every change of documents starts here, so counts stay exact and writers can't deadlock.
 
     Raises:
         UnknownCollection: the collection was deleted meanwhile.
-        Replaced: the collection was rebuilt meanwhile.
+        CollectionReplaced: the collection was rebuilt meanwhile.
     """
-    return await _live(connection, tenant, number, _LOCK)
+    return await _select_collection(connection, tenant, number, _LOCK)
 
 
-async def confirm(connection: Connection, tenant: str, number: int) -> None:
-    """Check that a collection exists, without locking it, for a transaction that only reads. Raises like `lock`."""
-    await _live(connection, tenant, number, _LIVE)
+async def check_exists(connection: Connection, tenant: str, number: int) -> None:
+    """Check that a collection exists, without locking it, for a transaction that only reads.
+
+    Raises like `lock_collection`.
+    """
+    await _select_collection(connection, tenant, number, _LIVE)
 
 
 _LIVE: LiteralString = "SELECT fields, mean_length FROM signalbox.collection WHERE tenant = %s AND number = %s"
@@ -109,7 +112,7 @@ _LIVE: LiteralString = "SELECT fields, mean_length FROM signalbox.collection WHE
 _LOCK: LiteralString = _LIVE + " FOR UPDATE"
 
 
-async def _live(connection: Connection, tenant: str, number: int, statement: LiteralString) -> Row:
+async def _select_collection(connection: Connection, tenant: str, number: int, statement: LiteralString) -> Row:
     row = await (await connection.execute(statement, (tenant, number))).fetchone()
     if row is None:
         await show_shadows(connection)
@@ -117,17 +120,17 @@ async def _live(connection: Connection, tenant: str, number: int, statement: Lit
             "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s", (tenant, number)
         )
         if known.rowcount:
-            raise Replaced
+            raise CollectionReplaced
         raise UnknownCollection("the collection was deleted meanwhile", where="collection")
     return row
 
 
-async def lock_all(connection: Connection, tenant: str, number: int) -> None:
-    """Lock a collection, then its shadows (collections that are built to replace it). Raises like `lock`.
+async def lock_with_shadows(connection: Connection, tenant: str, number: int) -> None:
+    """Lock a collection, then its shadows (collections that are built to replace it). Raises like `lock_collection`.
 
     Rebuilds lock in the same order, so there are no deadlocks.
     """
-    await lock(connection, tenant, number)
+    await lock_collection(connection, tenant, number)
     await show_shadows(connection)
     await connection.execute(
         "SELECT FROM signalbox.collection WHERE tenant = %s AND shadow_of = %s ORDER BY number FOR UPDATE",
@@ -144,7 +147,7 @@ async def set_fields(connection: Connection, tenant: str, number: int, fields: M
     """Store the field catalogue."""
     await connection.execute(
         "UPDATE signalbox.collection SET fields = %s, version = version + 1 WHERE tenant = %s AND number = %s",
-        (Jsonb(to_catalogue(fields)), tenant, number),
+        (Jsonb(fields_to_json(fields)), tenant, number),
     )
 
 

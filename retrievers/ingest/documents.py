@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from retrievers.core.places import Places
+from retrievers.core.file_positions import FilePositions
 
 MAX_TITLE_CHARACTERS = 8000
 """Maximum length of a title. Its terms are stored with each passage, so a long title would take much space."""
-NOTHING_TO_FIND = "the text is empty, and there is no title or metadata to search"
+NOTHING_SEARCHABLE = "the text is empty, and there is no title or metadata to search"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Document:
     enabled: bool = True
     expires_at: datetime | None = None
     notes: tuple[str, ...] = ()
-    places: Places | None = None
+    places: FilePositions | None = None
     scanned: int = 0
 
 
-def says_something(document: Document) -> bool:
+def has_searchable_content(document: Document) -> bool:
     """Return whether a search can find the document: it has a text, a title, key terms, questions or metadata."""
     if document.text.strip() or document.title.strip() or document.important or document.questions:
         return True

@@ -1,11 +1,10 @@
 """Rebuild a collection in the background: with another embedder, or with this version's splitting and analysis.
 
-The new collection, the shadow, is built beside the old one and is visible to nobody. All stored documents are copied in
-batches, in the order of their ids ("the walk"). The database records documents that are written or deleted in the
-meantime (table `changed`), and these are copied again. When few changes are left, the collection is locked briefly, the
-last changes are copied, and the shadow takes the collection's name. The work under the lock does not depend on the
-number of documents. Until then the old collection answers all questions and takes all writes. Its rows are deleted
-later (`retrievers.ingest.retired`).
+The new collection, the shadow, is visible to nobody while it is built. All stored documents are copied in batches, in
+the order of their ids. The database records documents that are written or deleted in the meantime (table `changed`),
+and these are copied again. When few changes are left, the collection is locked briefly, the last changes are copied,
+and the shadow takes the collection's name. The work under the lock does not depend on the number of documents. Until
+then the old collection answers all questions and takes all writes. `retired_collections.py` deletes its rows later.
 
 If a worker is killed, another one continues. It copies only documents that are missing in the shadow or differ there.
 """
@@ -20,22 +19,22 @@ import numpy as np
 import psycopg
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.fields import Field
-from retrievers.core.tasks import within
-from retrievers.core.types import whole
+from retrievers.core.metadata import Field
+from retrievers.core.timeouts import wait_within
+from retrievers.core.types import unrestricted_viewer
 from retrievers.embed import Embedder, Vectors
-from retrievers.embed.pool import Embedders
-from retrievers.ingest import collections, store
-from retrievers.ingest.job_types import Lease, Work
-from retrievers.ingest.jobs import JobQueue
-from retrievers.ingest.prepare import Prepared
-from retrievers.ingest.settle import settle
-from retrievers.ingest.shadow import open_shadow
-from retrievers.ingest.stored import Stored, prepare_again, read_stored
-from retrievers.ingest.target import MAX_DIMENSION
+from retrievers.embed.embedders import Embedders
+from retrievers.ingest import collections, document_store
+from retrievers.ingest.derived_data import update_derived_data
+from retrievers.ingest.jobs.job_queue import JobQueue
+from retrievers.ingest.jobs.job_types import JobContent, Lease
+from retrievers.ingest.loaded_documents import LoadedDocument, load_documents, prepare_again
+from retrievers.ingest.preparation import PreparedDocument
+from retrievers.ingest.shadow_collection import open_shadow_collection
+from retrievers.ingest.target_collection import MAX_DIMENSION
 from retrievers.postgres.database import Database
-from retrievers.postgres.indexes import vector_index
-from retrievers.text import analysis, bm25, split
+from retrievers.postgres.indexes import ensure_vector_index
+from retrievers.text import analysis, bm25, chunking
 
 Progress = Callable[[int], None]
 """Called with the number of documents copied so far."""
@@ -55,7 +54,7 @@ _ANY_DELIVERY = (1 << 62) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
+class _Rebuild:
     """A collection that is being rebuilt, with its shadow (the new collection, which will replace it).
 
     Attributes:
@@ -77,7 +76,7 @@ class _Site:
     keeps_digests: bool
 
 
-Outcome = Literal["done", "later", "differs"]
+SwitchOutcome = Literal["done", "later", "differs"]
 """Result of an attempt to switch: "done", "later" if more has changed than can be copied while writers wait, "differs"
 if the document counts of the two collections differ.
 """
@@ -85,12 +84,12 @@ _MOST_TRIES = 20
 
 
 @dataclass(slots=True)
-class _Place:
+class _CopyProgress:
     """Progress of a rebuild job.
 
     Attributes:
         shadow: number of the shadow that the job builds. With another shadow, the job starts from the beginning.
-        behind: id of the last document that the walk has seen, "" at its start; None if the walk has seen all.
+        behind: id of the last document that the copy has seen, "" at its start; None if it has seen all.
         tries: number of attempts to replace the old collection by the shadow.
     """
 
@@ -99,13 +98,13 @@ class _Place:
     tries: int = 0
 
     @classmethod
-    def of(cls, site: _Site, work: Work) -> "_Place":
+    def of(cls, target: _Rebuild, content: JobContent) -> "_CopyProgress":
         """Return the progress of the job at the end of its last turn."""
-        at = (work.rebuild or {}).get("at") or {}
-        return cls(**at) if at.get("shadow") == site.shadow else cls(site.shadow)
+        at = (content.rebuild or {}).get("at") or {}
+        return cls(**at) if at.get("shadow") == target.shadow else cls(target.shadow)
 
 
-class Rebuilding:
+class CollectionRebuilder:
     """Carries out rebuild jobs in turns, between which other jobs run.
 
     Args:
@@ -116,7 +115,7 @@ class Rebuilding:
         self._database, self._embedders, self._jobs = database, Embedders.of(embedder), jobs
         self._slice_s = slice_s
 
-    async def carry_on(self, lease: Lease, work: Work, progress: Progress) -> bool:
+    async def run_turn(self, lease: Lease, content: JobContent, progress: Progress) -> bool:
         """Run one turn of a job. Return True if the new collection is in use; otherwise the job is back in the queue.
 
         Args:
@@ -126,16 +125,16 @@ class Rebuilding:
             Unavailable: the embedder or the database failed.
             LostLease: another worker has the job, or it was cancelled.
         """
-        site = await self._open(lease, work)
-        if site is None:
+        target = await self._open(lease, content)
+        if target is None:
             return True
-        at, until = _Place.of(site, work), time.monotonic() + self._slice_s
+        at, until = _CopyProgress.of(target, content), time.monotonic() + self._slice_s
         while True:
             if at.behind is not None:
-                at.behind = await self._walk(lease, site, at.behind, progress)
+                at.behind = await self._copy_next(lease, target, at.behind, progress)
             else:
-                await self._follow(lease, site, _FOLLOW_S / 2**at.tries, progress)
-                match await self._switch(lease, site):
+                await self._copy_changes(lease, target, _FOLLOW_S / 2**at.tries, progress)
+                match await self._try_switch(lease, target):
                     case "done":
                         return True
                     case "later":
@@ -143,10 +142,10 @@ class Rebuilding:
                     case "differs":
                         at.behind = ""
             if time.monotonic() > until:
-                await self._jobs.pause(lease, asdict(at))
+                await self._jobs.pause_rebuild(lease, asdict(at))
                 return False
 
-    async def _walk(self, lease: Lease, site: _Site, behind: str, progress: Progress) -> str | None:
+    async def _copy_next(self, lease: Lease, target: _Rebuild, behind: str, progress: Progress) -> str | None:
         """Copy the next documents, except those that the shadow already has in the same version.
 
         Args:
@@ -154,143 +153,149 @@ class Rebuilding:
         Returns:
             The id of the last document seen now; None if no documents are left.
         """
-        async with self._database.transaction(whole(site.tenant)) as connection:
+        async with self._database.transaction(unrestricted_viewer(target.tenant)) as connection:
             await collections.show_shadows(connection)
-            which = _numbers(site) | {"behind": behind, "window": _WINDOW, "most": _BATCH}
+            which = _sql_parameters(target) | {"behind": behind, "window": _WINDOW, "most": _BATCH}
             last, ids = await (await connection.execute(_NEXT, which)).fetchone() or (None, [])
         if ids:
-            progress(await self._copy(lease, site, ids))
+            progress(await self._copy(lease, target, ids))
         return str(ids[-1]) if len(ids) == _BATCH else last and str(last)
 
-    async def _follow(self, lease: Lease, site: _Site, seconds: float, progress: Progress) -> None:
+    async def _copy_changes(self, lease: Lease, target: _Rebuild, seconds: float, progress: Progress) -> None:
         """Copy documents that have changed since they were copied, until less than a batch is left or time is up."""
         until = time.monotonic() + seconds
         while True:
-            async with self._database.transaction(whole(site.tenant)) as connection:
-                ids = [id for id, _ in await _changes(connection, site, _BATCH)]
+            async with self._database.transaction(unrestricted_viewer(target.tenant)) as connection:
+                ids = [id for id, _ in await _changes(connection, target, _BATCH)]
             if ids:
-                progress(await self._copy(lease, site, ids))
+                progress(await self._copy(lease, target, ids))
             if len(ids) < _BATCH or time.monotonic() > until:
                 return
 
-    async def _open(self, lease: Lease, work: Work) -> _Site | None:
+    async def _open(self, lease: Lease, content: JobContent) -> _Rebuild | None:
         """Return the collection and its shadow, created if missing; None if the shadow has already replaced it."""
-        assert work.rebuild is not None
-        row = await self._live(lease.tenant, work.collection)
+        assert content.rebuild is not None
+        row = await self._find_live(lease.tenant, content.collection)
         if row is None:
-            raise BadRequest(f'collection "{work.collection}" was deleted', where="collection")
+            raise BadRequest(f'collection "{content.collection}" was deleted', where="collection")
         built_by, stored, analysed, cut = row[1:]
         if built_by == lease.id:
-            async with self._database.transaction(whole(lease.tenant)) as connection:
-                await settle(connection, lease.tenant, row[0])
+            async with self._database.transaction(unrestricted_viewer(lease.tenant)) as connection:
+                await update_derived_data(connection, lease.tenant, row[0])
             return None
-        wanted = work.rebuild["embedder"] or stored
-        embedder = await self._embedders.named(wanted) if wanted else self._embedders
+        wanted = content.rebuild["embedder"] or stored
+        embedder = await self._embedders.get(wanted) if wanted else self._embedders
         dimension = await embedder.dimension()
         if dimension > MAX_DIMENSION:
             reason = f"the embedder {embedder.name} makes vectors of {dimension:,} dimensions"
             raise BadRequest(f"{reason}; the index takes at most {MAX_DIMENSION:,}", where="embedder")
-        number = await vector_index(self._database, embedder.name, dimension)
+        number = await ensure_vector_index(self._database, embedder.name, dimension)
         try:
-            async with self._database.transaction(whole(lease.tenant)) as connection:
-                await collections.lock(connection, lease.tenant, row[0])
+            async with self._database.transaction(unrestricted_viewer(lease.tenant)) as connection:
+                await collections.lock_collection(connection, lease.tenant, row[0])
                 await collections.show_shadows(connection)
-                shadow = await open_shadow(connection, lease, row[0], number)
+                shadow = await open_shadow_collection(connection, lease, row[0], number)
         except psycopg.errors.ForeignKeyViolation as error:
             reason = f"the embedder {embedder.name} was being removed at this moment"
             raise Unavailable("the database", reason) from error
-        same = (analysed, cut) == (analysis.VERSION, split.VERSION)
-        return _Site(
-            lease.tenant, work.collection, row[0], shadow, embedder, number, wanted == stored, keeps_digests=same
+        same = (analysed, cut) == (analysis.VERSION, chunking.VERSION)
+        return _Rebuild(
+            lease.tenant, content.collection, row[0], shadow, embedder, number, wanted == stored, keeps_digests=same
         )
 
-    async def _live(self, tenant: str, name: str) -> Sequence[Any] | None:
-        rows = await self._database.fetch(whole(tenant), _LIVE, (tenant, name))
+    async def _find_live(self, tenant: str, name: str) -> Sequence[Any] | None:
+        rows = await self._database.fetch(unrestricted_viewer(tenant), _LIVE, (tenant, name))
         return rows[0] if rows else None
 
-    async def _copy(self, lease: Lease, site: _Site, ids: Sequence[str]) -> int:
+    async def _copy(self, lease: Lease, target: _Rebuild, ids: Sequence[str]) -> int:
         """Copy documents to the shadow; remove those that no longer exist. Return the shadow's number of documents."""
-        async with self._database.transaction(whole(site.tenant)) as connection:
+        async with self._database.transaction(unrestricted_viewer(target.tenant)) as connection:
             # Changes are read before documents, so that a change in between is not marked as copied.
-            changes = await _changes(connection, site, len(ids), ids)
-            stored, fields = await read_stored(connection, site.tenant, site.live, ids)
-            known = await self._known(connection, site, ids)
-        prepared = await asyncio.to_thread(_prepared, stored, fields, site)
-        vectors = await self._vectors(site, prepared, known)
-        async with self._database.transaction(whole(site.tenant)) as connection:
+            changes = await _changes(connection, target, len(ids), ids)
+            stored, fields = await load_documents(connection, target.tenant, target.live, ids)
+            known = await self._reusable_vectors(connection, target, ids)
+        prepared = await asyncio.to_thread(_prepare_documents, stored, fields, target)
+        vectors = await self._vectors(target, prepared, known)
+        async with self._database.transaction(unrestricted_viewer(target.tenant)) as connection:
             await collections.show_shadows(connection)
-            await _write(connection, site, ids, stored, prepared, vectors)
-            await _copied(connection, site, changes)
-            counts = await _counts(connection, site)
-            await self._jobs.advance(connection, lease, done=counts[0], documents=counts[1])
+            await _write_documents(connection, target, ids, stored, prepared, vectors)
+            await _mark_copied(connection, target, changes)
+            counts = await _counts(connection, target)
+            await self._jobs.record_rebuild_progress(connection, lease, done=counts[0], documents=counts[1])
         return counts[0]
 
-    async def _known(self, connection: collections.Connection, site: _Site, ids: Sequence[str]) -> dict[bytes, Vectors]:
+    async def _reusable_vectors(
+        self, connection: collections.Connection, target: _Rebuild, ids: Sequence[str]
+    ) -> dict[bytes, Vectors]:
         """Return stored vectors of these documents that can be reused, by digest of the embedded text."""
-        known = await store.known_vectors(connection, site.tenant, site.shadow, ids)
-        if site.reuses:
-            known |= await store.known_vectors(connection, site.tenant, site.live, ids)
-        size = await site.embedder.dimension()
+        known = await document_store.known_vectors(connection, target.tenant, target.shadow, ids)
+        if target.reuses:
+            known |= await document_store.known_vectors(connection, target.tenant, target.live, ids)
+        size = await target.embedder.dimension()
         return {digest: vector for digest, vector in known.items() if len(vector) == size and np.any(vector)}
 
     async def _vectors(
-        self, site: _Site, prepared: Sequence[Prepared], known: Mapping[bytes, Vectors]
+        self, target: _Rebuild, prepared: Sequence[PreparedDocument], known: Mapping[bytes, Vectors]
     ) -> dict[bytes, Vectors]:
         texts = {passage.digest: passage.embedded for item in prepared for passage in item.passages}
         missing = [digest for digest in texts if digest not in known]
-        computed = await site.embedder.embed([texts[digest] for digest in missing]) if missing else ()
+        computed = await target.embedder.embed([texts[digest] for digest in missing]) if missing else ()
         return {**known, **dict(zip(missing, computed, strict=True))}
 
-    async def _switch(self, lease: Lease, site: _Site) -> Outcome:
+    async def _try_switch(self, lease: Lease, target: _Rebuild) -> SwitchOutcome:
         """Replace the collection by the shadow, if the last changes are few enough to be copied while writers wait."""
-        for number in (site.live, site.shadow):
-            async with self._database.transaction(whole(site.tenant)) as connection:
+        for number in (target.live, target.shadow):
+            async with self._database.transaction(unrestricted_viewer(target.tenant)) as connection:
                 await collections.show_shadows(connection)
                 # Expired documents are removed from both, so that their counts match.
-                await settle(connection, site.tenant, number)
-                counts = await _counts(connection, site)
-        await vector_index(self._database, site.embedder.name, await site.embedder.dimension())
+                await update_derived_data(connection, target.tenant, number)
+                counts = await _counts(connection, target)
+        await ensure_vector_index(self._database, target.embedder.name, await target.embedder.dimension())
         if counts[0] >= _STATISTICS_AFTER:
-            await self._database.fetch(whole(site.tenant), "SELECT signalbox.refresh_statistics()", ())
+            await self._database.fetch(unrestricted_viewer(target.tenant), "SELECT signalbox.refresh_statistics()", ())
         try:
-            outcome = await within(self._exchange(lease, site), _LAST_S)
+            outcome = await wait_within(self._switch_locked(lease, target), _LAST_S)
         except (TimeoutError, ConnectionAbortedError) as error:
             reason = f"the last documents were not embedded within {_LAST_S:g} s"
-            raise Unavailable(f"the embedder {site.embedder.name}", reason) from error
+            raise Unavailable(f"the embedder {target.embedder.name}", reason) from error
         if outcome == "done":
-            async with self._database.transaction(whole(site.tenant)) as connection:
-                await settle(connection, site.tenant, site.shadow)
+            async with self._database.transaction(unrestricted_viewer(target.tenant)) as connection:
+                await update_derived_data(connection, target.tenant, target.shadow)
         return outcome
 
-    async def _exchange(self, lease: Lease, site: _Site) -> Outcome:
+    async def _switch_locked(self, lease: Lease, target: _Rebuild) -> SwitchOutcome:
         until = time.monotonic() + _HOLD_S
-        async with self._database.transaction(whole(site.tenant)) as connection:
-            await collections.lock(connection, site.tenant, site.live)
+        async with self._database.transaction(unrestricted_viewer(target.tenant)) as connection:
+            await collections.lock_collection(connection, target.tenant, target.live)
             await collections.show_shadows(connection)
-            await collections.lock(connection, site.tenant, site.shadow)
-            while changes := await _changes(connection, site, _LAST):
+            await collections.lock_collection(connection, target.tenant, target.shadow)
+            while changes := await _changes(connection, target, _LAST):
                 if time.monotonic() > until:
                     break  # what was copied stays copied, and writers can continue
                 ids = [id for id, _ in changes]
-                stored, fields = await read_stored(connection, site.tenant, site.live, ids)
-                prepared = await asyncio.to_thread(_prepared, stored, fields, site)
-                vectors = await self._vectors(site, prepared, await self._known(connection, site, ids))
-                await _write(connection, site, ids, stored, prepared, vectors)
-                await _copied(connection, site, changes)
-            counts = await _counts(connection, site)
-            # Different counts mean that a document is missing: the walk then starts again from the beginning.
-            outcome: Outcome = "later" if changes else "done" if counts[0] == counts[1] else "differs"
+                stored, fields = await load_documents(connection, target.tenant, target.live, ids)
+                prepared = await asyncio.to_thread(_prepare_documents, stored, fields, target)
+                vectors = await self._vectors(target, prepared, await self._reusable_vectors(connection, target, ids))
+                await _write_documents(connection, target, ids, stored, prepared, vectors)
+                await _mark_copied(connection, target, changes)
+            counts = await _counts(connection, target)
+            # Different counts mean that a document is missing: the copy then starts again from the beginning.
+            outcome: SwitchOutcome = "later" if changes else "done" if counts[0] == counts[1] else "differs"
             if outcome == "done":
-                await connection.execute(_RETIRE, _numbers(site))
-                await connection.execute(_ENTHRONE, _numbers(site) | {"name": site.name})
-                scope = self._database.scope(whole(site.tenant))
-                await connection.execute("SELECT signalbox.move_feedback(%s, %s, %s)", (scope, site.live, site.shadow))
-            await self._jobs.advance(connection, lease, done=counts[0], documents=counts[1] or counts[0])
+                await connection.execute(_RETIRE, _sql_parameters(target))
+                await connection.execute(_PUT_IN_USE, _sql_parameters(target) | {"name": target.name})
+                scope = self._database.scope(unrestricted_viewer(target.tenant))
+                await connection.execute(
+                    "SELECT signalbox.move_feedback(%s, %s, %s)", (scope, target.live, target.shadow)
+                )
+            await self._jobs.record_rebuild_progress(
+                connection, lease, done=counts[0], documents=counts[1] or counts[0]
+            )
         return outcome
 
 
 async def _changes(
-    connection: collections.Connection, site: _Site, most: int, ids: Sequence[str] | None = None
+    connection: collections.Connection, target: _Rebuild, most: int, ids: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
     """Return documents that have changed since they were copied, as (id, changing transaction), oldest change first.
 
@@ -298,35 +303,39 @@ async def _changes(
         most: maximum number of documents.
         ids: look only among these documents; None for all.
     """
-    which = _numbers(site) | {"most": most, "ids": None if ids is None else list(ids)}
+    which = _sql_parameters(target) | {"most": most, "ids": None if ids is None else list(ids)}
     return [(row[0], row[1]) for row in await (await connection.execute(_CHANGES, which)).fetchall()]
 
 
-async def _copied(connection: collections.Connection, site: _Site, changes: Sequence[tuple[str, str]]) -> None:
+async def _mark_copied(
+    connection: collections.Connection, target: _Rebuild, changes: Sequence[tuple[str, str]]
+) -> None:
     """Remove changes that `_changes` returned from the table of changes that are still to be copied.
 
     A document that has changed again since then is there with another transaction, and stays.
     """
     values = {"ids": [id for id, _ in changes], "by": [by for _, by in changes]}
-    await connection.execute(_COPIED, _numbers(site) | values)
+    await connection.execute(_COPIED, _sql_parameters(target) | values)
 
 
-async def _counts(connection: collections.Connection, site: _Site) -> tuple[int, int]:
+async def _counts(connection: collections.Connection, target: _Rebuild) -> tuple[int, int]:
     """Return the number of documents of the new and of the old collection."""
-    row = await (await connection.execute(_PROGRESS, _numbers(site))).fetchone()
+    row = await (await connection.execute(_PROGRESS, _sql_parameters(target))).fetchone()
     return (int(row[0] or 0), int(row[1] or 0)) if row else (0, 0)
 
 
-def _prepared(stored: Sequence[Stored], fields: Mapping[str, Field], site: _Site) -> list[Prepared]:
-    return [prepare_again(one, fields, keeps_digest=site.keeps_digests) for one in stored]
+def _prepare_documents(
+    stored: Sequence[LoadedDocument], fields: Mapping[str, Field], target: _Rebuild
+) -> list[PreparedDocument]:
+    return [prepare_again(one, fields, keeps_digest=target.keeps_digests) for one in stored]
 
 
-async def _write(
+async def _write_documents(
     connection: collections.Connection,
-    site: _Site,
+    target: _Rebuild,
     ids: Sequence[str],
-    stored: Sequence[Stored],
-    prepared: Sequence[Prepared],
+    stored: Sequence[LoadedDocument],
+    prepared: Sequence[PreparedDocument],
     vectors: Mapping[bytes, Vectors],
 ) -> None:
     """Make documents in the shadow equal to those in the collection, with their times and delivery numbers.
@@ -334,17 +343,17 @@ async def _write(
     Documents in `ids` that are not in `stored` no longer exist, and are removed.
     """
     if gone := sorted({*ids} - {one.document.id for one in stored}):
-        await store.remove_documents(connection, site.tenant, site.shadow, gone)
+        await document_store.remove_documents(connection, target.tenant, target.shadow, gone)
     lengths = [passage.length for item in prepared for passage in item.passages]
-    await store.replace_documents(
-        connection, site.tenant, site.shadow, prepared, vectors, embedder=site.embedder_number,
-        mean_length=bm25.on_grid(sum(lengths) / len(lengths)) if lengths else 0.0, delivery=_ANY_DELIVERY,
+    await document_store.replace_documents(
+        connection, target.tenant, target.shadow, prepared, vectors, embedder=target.embedder_number,
+        mean_length=bm25.round_mean_length(sum(lengths) / len(lengths)) if lengths else 0.0, delivery=_ANY_DELIVERY,
     )  # fmt: skip
-    await store.restore_moments(connection, site.tenant, site.shadow, stored)
+    await document_store.restore_timestamps(connection, target.tenant, target.shadow, stored)
 
 
-def _numbers(site: _Site) -> dict[str, Any]:
-    return {"tenant": site.tenant, "live": site.live, "shadow": site.shadow}
+def _sql_parameters(target: _Rebuild) -> dict[str, Any]:
+    return {"tenant": target.tenant, "live": target.live, "shadow": target.shadow}
 
 
 _LIVE = """
@@ -382,7 +391,7 @@ _RETIRE = """
     UPDATE signalbox.collection SET name = name || '/' || number, shadow_of = %(shadow)s, retired_at = now()
     WHERE tenant = %(tenant)s AND number = %(live)s
 """
-_ENTHRONE = """
+_PUT_IN_USE = """
     UPDATE signalbox.collection k
     SET name = %(name)s, shadow_of = NULL, fields = old.fields, records = old.records, description = old.description,
         created_at = old.created_at, version = k.version + 1

@@ -24,7 +24,7 @@ class Failure:
 
 
 @dataclass(slots=True)
-class Report:
+class IngestReport:
     """Result of one ingestion, in numbers of documents.
 
     Attributes:
@@ -46,7 +46,7 @@ class Report:
         """Number of documents processed so far."""
         return self.inserted + self.updated + self.unchanged + len(self.failed)
 
-    def add(self, other: "Report") -> None:
+    def add(self, other: "IngestReport") -> None:
         """Add the counts, failures and notes of another report to this one."""
         self.inserted += other.inserted
         self.updated += other.updated
@@ -57,10 +57,10 @@ class Report:
         self.notes += other.notes
 
 
-Progress = Callable[[Report], None]
+Progress = Callable[[IngestReport], None]
 
 
-Written = Callable[[Connection, Report, int, int], Awaitable[None]]
+OnWrite = Callable[[Connection, IngestReport, int, int], Awaitable[None]]
 """Called in the transaction that writes a batch of documents, with the report before this batch, and the numbers of
 inserted and updated documents in the batch. An exception rolls the batch back.
 """

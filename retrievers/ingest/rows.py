@@ -8,9 +8,9 @@ from typing import Any
 from pgvector import HalfVector, SparseVector
 from psycopg.types.json import Jsonb
 
-from retrievers.core.places import Places
+from retrievers.core.file_positions import FilePositions
 from retrievers.embed import Vectors
-from retrievers.ingest.prepare import Passage, Prepared
+from retrievers.ingest.preparation import Passage, PreparedDocument
 from retrievers.postgres.database import Row
 from retrievers.text import bm25
 
@@ -18,13 +18,13 @@ ROWS_AT_ONCE = 64
 """Passages per statement. The driver blocks the event loop for about 10 ms to turn them into parameters."""
 
 
-def term_counts(documents: Sequence[Prepared]) -> list[tuple[str, int]]:
+def term_counts(documents: Sequence[PreparedDocument]) -> list[tuple[str, int]]:
     """Return (term, number of the documents' passages that contain the term), sorted by term."""
     counts = Counter(term for item in documents for passage in item.passages for term in passage.lexemes)
     return sorted(counts.items())
 
 
-def term_changes(documents: Sequence[Prepared], old: Mapping[str, int]) -> list[tuple[str, int]]:
+def term_changes(documents: Sequence[PreparedDocument], old: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return (term, change of the number of passages with the term) when documents replace others, sorted by term.
 
     Args:
@@ -36,7 +36,7 @@ def term_changes(documents: Sequence[Prepared], old: Mapping[str, int]) -> list[
     return sorted((term, change) for term, change in changes.items() if change)
 
 
-def reweighed(rows: Sequence[Row], mean: float) -> list[SparseVector]:
+def recompute_bm25(rows: Sequence[Row], mean: float) -> list[SparseVector]:
     """Return the BM25 vectors of stored passages for a new mean length, in the order of `rows`.
 
     Args:
@@ -45,7 +45,7 @@ def reweighed(rows: Sequence[Row], mean: float) -> list[SparseVector]:
     """
     return [
         SparseVector(
-            bm25.document_weights(
+            bm25.passage_vector(
                 {term: [(0, label) for label in labels] for term, labels in zip(terms, marks, strict=True)},
                 length,
                 mean,
@@ -72,7 +72,7 @@ INSERT_CHUNK = """
 """
 
 
-def document_row(tenant: str, number: int, item: Prepared, part: int | None, delivery: int) -> Row:
+def document_row(tenant: str, number: int, item: PreparedDocument, part: int | None, delivery: int) -> Row:
     """Return the values of `INSERT_DOCUMENT` for one document.
 
     Args:
@@ -113,7 +113,7 @@ def _jsonb(value: Any) -> Jsonb:
 def chunk_row(
     tenant: str,
     number: int,
-    item: Prepared,
+    item: PreparedDocument,
     part: int | None,
     ordinal: int,
     passage: Passage,
@@ -129,7 +129,7 @@ def chunk_row(
         mean_length: mean length of a passage, in words.
     """
     lexemes = passage.lexemes
-    weighted = bm25.document_weights(lexemes, passage.length, mean_length)
+    weighted = bm25.passage_vector(lexemes, passage.length, mean_length)
     return (
         tenant,
         number,
@@ -154,7 +154,7 @@ def chunk_row(
     )
 
 
-def _stored_places(places: Places | None) -> Jsonb | None:
+def _stored_places(places: FilePositions | None) -> Jsonb | None:
     return _jsonb(places.to_json()) if places else None
 
 

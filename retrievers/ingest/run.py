@@ -14,17 +14,23 @@ from typing import Any
 import psycopg
 
 from retrievers.core.errors import BadDocument, UnknownCollection
-from retrievers.core.fields import Field, from_catalogue, infer_fields
-from retrievers.core.types import PLATFORM, whole
+from retrievers.core.metadata import Field, fields_from_json, infer_fields
+from retrievers.core.types import PLATFORM, unrestricted_viewer
 from retrievers.embed import Embedder, Vectors
-from retrievers.ingest import collections, store
+from retrievers.ingest import collections, document_store
+from retrievers.ingest.derived_data import update_derived_data
+from retrievers.ingest.document_validation import (
+    MIXED_VISIBILITY,
+    find_misfits,
+    flatten_valid,
+    reject_mixed_visibility,
+    values_and_digest,
+)
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.lines import WriteTurn
-from retrievers.ingest.prepare import Prepared, prepare
-from retrievers.ingest.report import Failure, Progress, Report, Written
-from retrievers.ingest.settle import settle
-from retrievers.ingest.target import IngestTarget
-from retrievers.ingest.validate import MIXED_VISIBILITY, find_misfits, flatten_valid, reject_mixed, values_and_digest
+from retrievers.ingest.jobs.delivery_queues import WriteLocks
+from retrievers.ingest.preparation import PreparedDocument, prepare
+from retrievers.ingest.report import Failure, IngestReport, OnWrite, Progress
+from retrievers.ingest.target_collection import TargetCollection
 from retrievers.postgres.database import Database
 from retrievers.text import bm25
 
@@ -54,30 +60,30 @@ async def ingest(
     declared: Mapping[str, Field] | None = None,
     progress: Progress | None = None,
     delivery: int | None = None,
-    written: Written | None = None,
-    turn: WriteTurn | None = None,
+    on_write: OnWrite | None = None,
+    write_locks: WriteLocks | None = None,
     reads_in_thread: bool = False,
-) -> Report:
+) -> IngestReport:
     """Store documents. Documents whose content is already stored are neither embedded nor written.
 
     Args:
         items: the input, in order. Rejected items are reported and do not affect others.
         declared: fields of a schema; others are inferred from the first documents.
         progress: called after every batch with the report so far.
-        delivery: number of the delivery (`store.next_delivery`) if it was accepted earlier; None to draw a new one. A
-            document that a later delivery has stored since is left unchanged.
-        written: called in every transaction that writes documents.
-        turn: acquired to lock the collection and to write a batch.
+        delivery: number of the delivery (`document_store.next_delivery`) if it was accepted earlier; None to draw a new
+            one. A document that a later delivery has stored since is left unchanged.
+        on_write: called in every transaction that writes documents.
+        write_locks: acquired to lock the collection and to write a batch.
         reads_in_thread: take the items in threads, because reading one would block the event loop.
     Raises:
         EmbedderMismatch: the collection has vectors of another embedder.
         Unavailable: the database or the embedder failed. Committed documents stay.
     """
-    collections.check_name(collection)
-    told = progress or (lambda report: None)
-    run = _IngestRun(database, embedder, tenant, collection, declared or {}, told, turn or WriteTurn())
+    collections.check_collection_name(collection)
+    on_progress = progress or (lambda report: None)
+    run = _IngestRun(database, embedder, tenant, collection, declared or {}, on_progress, write_locks or WriteLocks())
     run.reads_in_thread = reads_in_thread
-    return await run.all(items, delivery, written)
+    return await run.store_all(items, delivery, on_write)
 
 
 class _IngestRun:
@@ -89,30 +95,30 @@ class _IngestRun:
         collection: str,
         declared: Mapping[str, Field],
         progress: Progress,
-        turn: WriteTurn,
+        write_locks: WriteLocks,
     ) -> None:
         self._database = database
-        self._target = IngestTarget(database, embedder, tenant, collection, turn.alone)
+        self._target = TargetCollection(database, embedder, tenant, collection, write_locks.exclusive)
         self._tenant, self._collection, self._declared = tenant, collection, declared
-        self._writer = whole(tenant)
+        self._writer = unrestricted_viewer(tenant)
         self._progress = progress
-        self._report = Report()
+        self._report = IngestReport()
         self._seen: dict[str, tuple[int, str, bytes]] = {}  # id to (index, position, digest) of its first occurrence
         self._existing: set[str] = set()  # ids of the documents under way that were stored before this run
         self._faults: dict[int, str] = {}  # faults of items still to be reported, by index
         self._sampled = 0  # index after the sample
         self._delivery = 0
-        self._written: Written | None = None
-        self._turn = turn
+        self._on_write: OnWrite | None = None
+        self._write_locks = write_locks
         self.reads_in_thread = False
 
-    async def all(
-        self, items: Iterable[Document | RejectedItem], delivery: int | None, written: Written | None
-    ) -> Report:
-        self._written = written
-        documents = enumerate(await self._admitted(items) if self._tenant == PLATFORM else items)
+    async def store_all(
+        self, items: Iterable[Document | RejectedItem], delivery: int | None, on_write: OnWrite | None
+    ) -> IngestReport:
+        self._on_write = on_write
+        documents = enumerate(await self._reject_mixed_visibility(items) if self._tenant == PLATFORM else items)
         # No collection is created and no fields are added before a document can be stored.
-        while not await self._open(sample := await self._taken(documents, _SAMPLE_DOCUMENTS), delivery):
+        while not await self._open(sample := await self._take(documents, _SAMPLE_DOCUMENTS), delivery):
             for index, item in sample:
                 self._fail(index, item, self._faults.pop(index))
             if len(sample) < _SAMPLE_DOCUMENTS:
@@ -120,7 +126,7 @@ class _IngestRun:
         tasks: list[asyncio.Task[Any]] = []
         try:
             async for batch in self._batches(chain(sample, documents)):
-                vectors = asyncio.create_task(self._vectors(batch))
+                vectors = asyncio.create_task(self._embed(batch))
                 before, tasks = tasks, [*tasks, vectors]
                 await asyncio.gather(*before)
                 # The loop above prepares the next batch while this one is embedded and written.
@@ -131,10 +137,12 @@ class _IngestRun:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        await self._settle()
+        await self._update_derived_data()
         return self._report
 
-    async def _admitted(self, items: Iterable[Document | RejectedItem]) -> Iterable[Document | RejectedItem]:
+    async def _reject_mixed_visibility(
+        self, items: Iterable[Document | RejectedItem]
+    ) -> Iterable[Document | RejectedItem]:
         """Return the items, with each document rejected whose `public` differs from the collection's documents.
 
         Used for the platform tenant only. All tenants see the counts, words and field names of a collection with public
@@ -147,17 +155,17 @@ class _IngestRun:
                 (self._tenant, self._collection),
             )
             row = await cursor.fetchone()
-        return reject_mixed(row[0] if row else None, items)
+        return reject_mixed_visibility(row[0] if row else None, items)
 
     async def _open(self, sample: Sequence[tuple[int, Document | RejectedItem]], delivery: int | None) -> bool:
         """Open the collection, created if missing. Return False if no document of the sample can be stored."""
-        flat = await self._flattened(sample)
+        flat = await self._flatten(sample)
         self._sampled = sample[-1][0] + 1 if sample else 0
         if not flat:
             return False
         inferred = await asyncio.to_thread(infer_fields, flat.values())
         async with self._database.transaction(self._writer) as connection:
-            stored = from_catalogue(await collections.fields_of(connection, self._tenant, self._collection))
+            stored = fields_from_json(await collections.read_fields(connection, self._tenant, self._collection))
         documents = {index: item for index, item in sample if isinstance(item, Document) and index in flat}
         misfits = await asyncio.to_thread(find_misfits, documents, {**inferred, **stored, **self._declared})
         self._faults.update(misfits)
@@ -165,19 +173,19 @@ class _IngestRun:
             return False
 
         async def begin(connection: collections.Connection) -> None:
-            self._delivery = await store.next_delivery(connection) if delivery is None else delivery
-            await self._target.learn_fields(connection, inferred, self._declared, documents.values())
+            self._delivery = await document_store.next_delivery(connection) if delivery is None else delivery
+            await self._target.update_fields(connection, inferred, self._declared, documents.values())
 
         await self._target.open(begin)
         return True
 
-    async def _taken(self, items: Iterator[_Numbered], most: int) -> list[_Numbered]:
+    async def _take(self, items: Iterator[_Numbered], most: int) -> list[_Numbered]:
         """Return the next items, at most this many."""
         if self.reads_in_thread:
             return await asyncio.to_thread(lambda: list(islice(items, most)))
         return list(islice(items, most))
 
-    async def _flattened(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
+    async def _flatten(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
         """Return the flattened metadata of the valid items by index, and record why the other items are invalid."""
         flat, faults = await asyncio.to_thread(flatten_valid, items)
         self._faults.update(faults)
@@ -185,41 +193,43 @@ class _IngestRun:
 
     async def _batches(self, items: Iterator[tuple[int, Document | RejectedItem]]) -> Any:
         """Yield batches of prepared documents that must be stored. Unchanged and invalid ones are only counted."""
-        batch: list[tuple[int, Prepared]] = []
+        batch: list[tuple[int, PreparedDocument]] = []
         passages = 0
         sampling = not self._target.mean_length
-        while documents := await self._taken(items, _BATCH_DOCUMENTS):
-            for index, item in await self._changed(documents):
+        while documents := await self._take(items, _BATCH_DOCUMENTS):
+            for index, item in await self._changed_documents(documents):
                 batch.append((index, item))
-                passages += _extent(item)
+                passages += _batch_weight(item)
                 if passages >= (_SAMPLE_PASSAGES if sampling else _BATCH_PASSAGES):
-                    for part in self._cut(batch):
+                    for part in self._split_batch(batch):
                         yield part
                     batch, passages, sampling = [], 0, False
             self._progress(self._report)
-        for part in self._cut(batch):
+        for part in self._split_batch(batch):
             yield part
 
-    def _cut(self, batch: list[tuple[int, Prepared]]) -> Iterator[list[tuple[int, Prepared]]]:
+    def _split_batch(self, batch: list[tuple[int, PreparedDocument]]) -> Iterator[list[tuple[int, PreparedDocument]]]:
         """Yield a batch in pieces of limited size. The first batch also determines the initial mean length."""
         lengths = [passage.length for _, item in batch for passage in item.passages]
         if not self._target.mean_length and lengths:
-            self._target.mean_length = bm25.on_grid(sum(lengths) / len(lengths))
-        part: list[tuple[int, Prepared]] = []
+            self._target.mean_length = bm25.round_mean_length(sum(lengths) / len(lengths))
+        part: list[tuple[int, PreparedDocument]] = []
         passages = 0
         for index, item in batch:
             part.append((index, item))
-            passages += _extent(item)
+            passages += _batch_weight(item)
             if passages >= _BATCH_PASSAGES:
                 yield part
                 part, passages = [], 0
         if part:
             yield part
 
-    async def _changed(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> list[tuple[int, Prepared]]:
+    async def _changed_documents(
+        self, items: Sequence[tuple[int, Document | RejectedItem]]
+    ) -> list[tuple[int, PreparedDocument]]:
         # The sample was flattened before, and its fields are known.
-        flat = await self._flattened([one for one in items if one[0] >= self._sampled])
-        await self._learn_new_keys(flat.values(), [item for _, item in items if isinstance(item, Document)])
+        flat = await self._flatten([one for one in items if one[0] >= self._sampled])
+        await self._add_new_fields(flat.values(), [item for _, item in items if isinstance(item, Document)])
         judged = []
         for index, item in items:
             if isinstance(item, Document):
@@ -234,7 +244,7 @@ class _IngestRun:
                 self._fail(index, item, str(error))
         given = {document.id: digest for _, document, _, digest in reversed(judged)}
         stored = await self._target.transaction(
-            lambda connection: store.stored(
+            lambda connection: document_store.stored_versions(
                 connection, self._tenant, self._target.number, given, self._delivery, name=self._collection
             )
         )
@@ -258,15 +268,15 @@ class _IngestRun:
         self._existing.update(item.document.id for _, item in changed if item.document.id in stored)
         return changed
 
-    async def _learn_new_keys(self, flat: Collection[Mapping[str, Any]], documents: Iterable[Document]) -> None:
+    async def _add_new_fields(self, flat: Collection[Mapping[str, Any]], documents: Iterable[Document]) -> None:
         if any(key not in self._target.fields for one in flat for key in one):
             inferred = await asyncio.to_thread(infer_fields, flat)
             documents = list(documents)
             await self._target.transaction(
-                lambda connection: self._target.learn_fields(connection, inferred, {}, documents)
+                lambda connection: self._target.update_fields(connection, inferred, {}, documents)
             )
 
-    async def _vectors(self, batch: Sequence[tuple[int, Prepared]]) -> "_Embedded":
+    async def _embed(self, batch: Sequence[tuple[int, PreparedDocument]]) -> _Embedded:
         """Return a vector for every passage: a stored one of the same text, or else a new one of the embedder."""
         number, embedder = self._target.number, self._target.embedder
         texts = {passage.digest: passage.embedded for _, item in batch for passage in item.passages}
@@ -274,7 +284,7 @@ class _IngestRun:
         vectors: dict[bytes, Vectors] = {}
         if replaced:
             async with self._database.transaction(self._writer) as connection:
-                known = await store.known_vectors(connection, self._tenant, number, replaced)
+                known = await document_store.known_vectors(connection, self._tenant, number, replaced)
             vectors = {digest: vector for digest, vector in known.items() if digest in texts}
         missing = [digest for digest in texts if digest not in vectors]
         if missing:
@@ -283,7 +293,7 @@ class _IngestRun:
             self._report.embedded += len(missing)
         return number, vectors
 
-    async def _write(self, batch: Sequence[tuple[int, Prepared]], vectors: "asyncio.Task[_Embedded]") -> None:
+    async def _write(self, batch: Sequence[tuple[int, PreparedDocument]], vectors: "asyncio.Task[_Embedded]") -> None:
         known = await vectors
         try:
             await self._replace(batch, known)
@@ -298,19 +308,21 @@ class _IngestRun:
         self._existing.difference_update(item.document.id for _, item in batch)
         self._progress(self._report)
 
-    async def _replace(self, batch: Sequence[tuple[int, Prepared]], embedded: "_Embedded") -> None:
+    async def _replace(self, batch: Sequence[tuple[int, PreparedDocument]], embedded: _Embedded) -> None:
         while True:
             number, vectors = embedded
             try:
                 # Vectors from before the collection was rebuilt may be another embedder's.
                 if number == self._target.number:
-                    async with self._turn.alone, self._turn.place:
-                        return await self._replace_at(batch, vectors)
-            except collections.Replaced:
+                    async with self._write_locks.exclusive, self._write_locks.slot:
+                        return await self._replace_in_transaction(batch, vectors)
+            except collections.CollectionReplaced:
                 await self._target.open()
-            embedded = await self._vectors(batch)
+            embedded = await self._embed(batch)
 
-    async def _replace_at(self, batch: Sequence[tuple[int, Prepared]], vectors: Mapping[bytes, Vectors]) -> None:
+    async def _replace_in_transaction(
+        self, batch: Sequence[tuple[int, PreparedDocument]], vectors: Mapping[bytes, Vectors]
+    ) -> None:
         async with self._database.transaction(self._writer) as connection:
             if self._tenant == PLATFORM:
                 # Another delivery may have written to the collection since this one was admitted.
@@ -319,7 +331,7 @@ class _IngestRun:
                     for index, item in batch:
                         self._fail(index, item.document, MIXED_VISIBILITY)
                     return
-            newer = await store.replace_documents(
+            newer = await document_store.replace_documents(
                 connection,
                 self._tenant,
                 self._target.number,
@@ -333,20 +345,20 @@ class _IngestRun:
             stored = [item for _, item in batch if item.document.id not in newer]
             updated = sum(item.document.id in self._existing for item in stored)
             inserted = len(stored) - updated
-            if self._written is not None:
-                await self._written(connection, self._report, inserted, updated)
+            if self._on_write is not None:
+                await self._on_write(connection, self._report, inserted, updated)
         self._report.updated += updated
         self._report.inserted += inserted
         self._report.unchanged += len(newer)
         self._report.chunks += sum(len(item.passages) for item in stored)
 
-    async def _settle(self) -> None:
-        async def settled(connection: collections.Connection) -> None:
-            await collections.lock(connection, self._tenant, self._target.number)
-            await settle(connection, self._tenant, self._target.number)
+    async def _update_derived_data(self) -> None:
+        async def update(connection: collections.Connection) -> None:
+            await collections.lock_collection(connection, self._tenant, self._target.number)
+            await update_derived_data(connection, self._tenant, self._target.number)
 
         with suppress(UnknownCollection):  # it was deleted in the meantime, with everything written
-            await self._target.transaction(settled)
+            await self._target.transaction(update)
         if self._report.inserted + self._report.updated >= _STATISTICS_AFTER:
             async with self._database.transaction(self._writer) as connection:
                 await connection.execute("SELECT signalbox.refresh_statistics()")
@@ -355,7 +367,7 @@ class _IngestRun:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
 
 
-def _extent(item: Prepared) -> int:
+def _batch_weight(item: PreparedDocument) -> int:
     """Return how much a document adds to the size of a batch, as a number of ordinary passages."""
     values = sum(len(value) if isinstance(value, list) else 1 for value in item.fields.values())
     characters = sum(len(passage.packed_lexemes) for passage in item.passages)

@@ -12,24 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrievers.core.errors import BadDocument
-from retrievers.core.fields import Field, Values, flatten, infer_fields
-from retrievers.core.filters import Filter, matches
+from retrievers.core.filters import Filter, matches_filter
+from retrievers.core.metadata import Field, MetadataValues, flatten_metadata, infer_fields
 from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.prepare import Passage, check, digest_of, field_values, prepare
-from retrievers.ingest.record import rejected
+from retrievers.ingest.preparation import Passage, check_document, digest_of, field_values, prepare
+from retrievers.ingest.readers.record import rejected_item
 from retrievers.memory.postings import Postings
-from retrievers.text import split
+from retrievers.text import chunking
 
 MOST_PASSAGES = 20_000
-_MOST_CHARACTERS = MOST_PASSAGES * split.CAPACITY * 1.15
+_MOST_CHARACTERS = MOST_PASSAGES * chunking.PASSAGE_CAPACITY * 1.15
 
 
 class TooManyPassages(Exception):
     """The documents have more than `MOST_PASSAGES` passages, too many to hold in memory."""
 
 
-class Stopped(Exception):
+class ReadingStopped(Exception):
     """The caller no longer waits for the documents."""
 
 
@@ -39,7 +39,7 @@ class Corpus:
 
     Attributes:
         chunks: the passages.
-        embedded: for each passage, the text to embed; equal texts have equal `digests`.
+        texts_to_embed: for each passage, the text to embed; equal texts have equal `digests`.
         owners: for each passage, the index of its document in `values` and `expiries`.
         values: for each document, its filterable values.
         expiries: for each document, its expiry time in seconds since 1970; infinity for never.
@@ -48,19 +48,19 @@ class Corpus:
 
     collection: Collection
     chunks: Sequence[Chunk]
-    embedded: Sequence[str]
+    texts_to_embed: Sequence[str]
     digests: Sequence[bytes]
     postings: Postings
     owners: NDArray[np.int64]
-    values: Sequence[Values]
+    values: Sequence[MetadataValues]
     expiries: NDArray[np.float64]
     failed: Sequence[RejectedItem]
 
-    def allowed(self, wanted: Filter | None, now: datetime) -> NDArray[np.bool_]:
+    def allowed_passages(self, wanted: Filter | None, now: datetime) -> NDArray[np.bool_]:
         """Return an array, shape (passages,): True for passages that satisfy the filter and have not expired."""
         documents = self.expiries > now.timestamp()
         if wanted is not None:
-            documents &= np.fromiter((matches(wanted, one) for one in self.values), np.bool_, len(self.values))
+            documents &= np.fromiter((matches_filter(wanted, one) for one in self.values), np.bool_, len(self.values))
         return documents[self.owners]
 
     def find(self, id: ChunkId, wanted: Filter | None, now: datetime) -> Chunk | None:
@@ -69,19 +69,23 @@ class Corpus:
         if place == len(self.chunks) or self.chunks[place].id != id:
             return None
         owner = self.owners[place]
-        allowed = self.expiries[owner] > now.timestamp() and (wanted is None or matches(wanted, self.values[owner]))
+        allowed = self.expiries[owner] > now.timestamp() and (
+            wanted is None or matches_filter(wanted, self.values[owner])
+        )
         return self.chunks[place] if allowed else None
 
-    def firsts(self, wanted: Filter | None, now: datetime) -> list[ChunkId]:
+    def first_passage_ids(self, wanted: Filter | None, now: datetime) -> list[ChunkId]:
         """Return the id of the first passage of every document that satisfies the filter and has not expired."""
         first: dict[int, ChunkId] = {}
-        for chunk, owner, allowed in zip(self.chunks, self.owners.tolist(), self.allowed(wanted, now), strict=True):
+        for chunk, owner, allowed in zip(
+            self.chunks, self.owners.tolist(), self.allowed_passages(wanted, now), strict=True
+        ):
             if allowed:
                 first.setdefault(owner, chunk.id)
         return list(first.values())
 
 
-def gather(
+def build_corpus(
     items: Iterable[Document | RejectedItem],
     name: str,
     *,
@@ -107,7 +111,7 @@ def gather(
     embedded: list[str] = []
     digests: list[bytes] = []
     postings, owners = Postings(), list[int]()
-    values, expiries = list[Values](), list[float]()
+    values, expiries = list[MetadataValues](), list[float]()
     languages: Counter[str] = Counter()
     version = hashlib.sha256()
     for document in sorted(documents, key=lambda one: one.id):
@@ -115,7 +119,7 @@ def gather(
         try:
             own = field_values(document, fields)
         except BadDocument as error:
-            failed.append(rejected(document.where, document.id, str(error)))
+            failed.append(rejected_item(document.where, document.id, str(error)))
             continue
         prepared = prepare(document, own, digest_of(document, own))
         if len(chunks) + len(prepared.passages) > MOST_PASSAGES:
@@ -180,16 +184,16 @@ def _distinct(
             failed.append(item)
             continue
         try:
-            check(item)
+            check_document(item)
             if item.readers:
                 raise BadDocument("it has readers, but everybody can read this folder: ingest it into a collection")
-            flatten(item.metadata)
+            flatten_metadata(item.metadata)
         except BadDocument as error:
-            failed.append(rejected(item.where, item.id, str(error)))
+            failed.append(rejected_item(item.where, item.id, str(error)))
             continue
         first = documents.setdefault(item.id, item)
         if first is not item:
-            failed.append(rejected(item.where, item.id, f'the id "{item.id}" was already given at {first.where}'))
+            failed.append(rejected_item(item.where, item.id, f'the id "{item.id}" was already given at {first.where}'))
             continue
         characters += len(item.text)
         if characters > _MOST_CHARACTERS or len(documents) > MOST_PASSAGES:
@@ -198,9 +202,9 @@ def _distinct(
 
 
 def _inferred(documents: Iterable[Document]) -> dict[str, Field]:
-    return infer_fields(flatten(document.metadata) for document in documents)
+    return infer_fields(flatten_metadata(document.metadata) for document in documents)
 
 
 def _go_on(stopped: Callable[[], bool]) -> None:
     if stopped():
-        raise Stopped
+        raise ReadingStopped

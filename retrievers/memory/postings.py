@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrievers.text import bm25
-from retrievers.text.questions import Phrase
+from retrievers.text.question_terms import Phrase
 
 Scores = NDArray[np.float64]
 
@@ -42,18 +42,18 @@ class Postings:
         return len(self._lengths)
 
     def add(self, lexemes: bm25.Positions, length: int) -> None:
-        """Add a passage: its terms with their positions, as `bm25.lexemes` returns them, and its length in words."""
+        """Add a passage: its terms with their positions and its length in words, see `bm25.passage_lexemes`."""
         number = len(self._lengths)
         for term, places in lexemes.items():
             posting = self._terms.get(term)
             if posting is None:
                 posting = self._terms[term] = _Posting()
             posting.passages.append(number)
-            posting.counts.append(bm25.frequency(places))
+            posting.counts.append(bm25.term_frequency(places))
             posting.places.extend(number * _POSITIONS + position for position, _ in places)
         self._lengths.append(length)
 
-    def passages_with(self, terms: Iterable[str]) -> dict[str, int]:
+    def passage_counts(self, terms: Iterable[str]) -> dict[str, int]:
         """Return the number of passages that contain each term. Absent terms are left out."""
         return {term: len(self._terms[term].passages) for term in terms if term in self._terms}
 
@@ -61,19 +61,19 @@ class Postings:
         """Return the BM25 score of every passage, shape (passages,); 0 if it contains none of the terms.
 
         Args:
-            question: term to weight, see `questions.weigh`. Each term must occur in some passage.
+            question: term to weight, see `question_terms.weigh_by_rarity`. Each term must occur in some passage.
         """
         lengths = np.frombuffer(self._lengths) if self._lengths else np.zeros(0)
-        mean = bm25.on_grid(float(lengths.mean())) if self._lengths else 1.0
+        mean = bm25.round_mean_length(float(lengths.mean())) if self._lengths else 1.0
         norms = bm25.length_norm(lengths, mean)
         scores = np.zeros(len(lengths))
         for term, weight in question.items():
             posting = self._terms[term]
             passages = np.frombuffer(posting.passages, np.int64)
-            scores[passages] += weight * bm25.saturated(np.frombuffer(posting.counts), norms[passages])
+            scores[passages] += weight * bm25.saturated_frequency(np.frombuffer(posting.counts), norms[passages])
         return scores
 
-    def holding(self, phrases: Sequence[Phrase]) -> NDArray[np.bool_]:
+    def passages_containing(self, phrases: Sequence[Phrase]) -> NDArray[np.bool_]:
         """Return an array, shape (passages,): True for passages that contain every phrase."""
         held = np.ones(len(self), np.bool_)
         for phrase in phrases:

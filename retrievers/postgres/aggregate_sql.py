@@ -1,9 +1,9 @@
 """Compile an aggregate and a filter to one readable SELECT over the view `documents`.
 
 The statement is shown with its result and can be run again, so it contains values as literals. A filter has the same
-meaning as in `retrievers.core.filters.matches`: a field has any number of values, and a comparison is true if one of
-them satisfies it. In SQL a missing value makes a comparison unknown. Under AND and OR, unknown has the same effect as
-false, and a negation is written as `IS NOT TRUE`, which is true for unknown.
+meaning as in `retrievers.core.filters.matches_filter`: a field has any number of values, and a comparison is true if
+one of them satisfies it. In SQL a missing value makes a comparison unknown. Under AND and OR, unknown has the same
+effect as false, and a negation is written as `IS NOT TRUE`, which is true for unknown.
 """
 
 import re
@@ -12,23 +12,23 @@ from typing import Any
 
 from retrievers.core.aggregates import Aggregate, Expression
 from retrievers.core.errors import BadRequest
-from retrievers.core.fields import Scalar, is_finite, parse_date
-from retrievers.core.filters import And, Compare, Filter, Not, Or
-from retrievers.postgres.guard import MAX_ROWS
-from retrievers.postgres.sql_view import View, quoted_name, quoted_text
+from retrievers.core.filters import And, FieldCondition, Filter, Not, Or
+from retrievers.core.metadata import Scalar, is_finite, parse_date
+from retrievers.postgres.sql_guard import MAX_ROWS
+from retrievers.postgres.sql_view import DocumentsView, quoted_name, quoted_text
 
 _ORDER = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _LENGTH = re.compile(r"len\((.+)\)")
 _TURNED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
-def compile_aggregate(aggregate: Aggregate, wanted: Filter | None, view: View) -> str:
+def compile_aggregate(aggregate: Aggregate, wanted: Filter | None, view: DocumentsView) -> str:
     """Compile an aggregate over the documents that satisfy a filter.
 
     Args:
         wanted: the filter of the documents; None for all documents of the view.
     Returns:
-        A SELECT that the guard (`guard.judge`) accepts, unless it exceeds the guard's size limit.
+        A SELECT that the guard (`sql_guard.judge_statement`) accepts, unless it exceeds the guard's size limit.
     Raises:
         BadRequest: a value in `between`, which names a group, does not fit the type of `group_by`.
     """
@@ -45,7 +45,7 @@ def compile_aggregate(aggregate: Aggregate, wanted: Filter | None, view: View) -
     return writer.groups() if aggregate.over is None else writer.over_groups()
 
 
-def compile_filter(wanted: Filter, view: View) -> str:
+def compile_filter(wanted: Filter, view: DocumentsView) -> str:
     """Return an SQL condition that is true for documents that satisfy the filter, and false or NULL for the others."""
     match wanted:
         case And(parts):
@@ -56,37 +56,37 @@ def compile_filter(wanted: Filter, view: View) -> str:
             return "(" + " OR ".join(_inside(part, view) for part in parts) + ")"
         case Not(part):
             return f"({compile_filter(part, view)}) IS NOT TRUE"
-        case Compare(op, key, value):
+        case FieldCondition(op, key, value):
             length = _LENGTH.fullmatch(key) if key not in view.names else None
             if length is not None:
-                return _compare(op, "numeric", length_of(view.column(length[1])), value, view)
+                return _compare(op, "numeric", list_length_sql(view.column(length[1])), value, view)
             return _compare(op, view.kind(key), view.column(key), value, view)
 
 
-def length_of(column: str) -> str:
+def list_length_sql(column: str) -> str:
     """Return SQL for the length of the list in a column, which is 0 for NULL."""
     return f"coalesce(cardinality({column}), 0)"
 
 
-def _inside(part: Filter, view: View) -> str:
+def _inside(part: Filter, view: DocumentsView) -> str:
     written = compile_filter(part, view)
     return f"({written})" if isinstance(part, And) and len(part.filters) > 1 else written
 
 
-def _compare(op: str, kind: str, column: str, value: Scalar | tuple[Scalar, ...], view: View) -> str:
+def _compare(op: str, kind: str, column: str, value: Scalar | tuple[Scalar, ...], view: DocumentsView) -> str:
     listed, item = kind.endswith("[]"), kind.removesuffix("[]")
     if op == "exists":
         return f"{column} IS NOT NULL" if value else f"{column} IS NULL"
     if isinstance(value, tuple):
         if not value:
             return "false" if op == "in" else "true"
-        literals = ", ".join(literal(one, item) for one in value)
+        literals = ", ".join(sql_literal(one, item) for one in value)
         among = f"{column} && ARRAY[{literals}]::{kind}" if listed else f"{column} IN ({literals})"
         if listed and item == "date" and any(len(str(one)) > 10 for one in value):
             # There is no operator that compares an array of dates with an array of timestamps.
-            among = "(" + " OR ".join(f"{literal(one, item)} = ANY ({column})" for one in value) + ")"
+            among = "(" + " OR ".join(f"{sql_literal(one, item)} = ANY ({column})" for one in value) + ")"
         return among if op == "in" else f"({among}) IS NOT TRUE"
-    written = literal(value, item)
+    written = sql_literal(value, item)
     if op == "ne":
         return f"({written} = ANY ({column})) IS NOT TRUE" if listed else f"{column} IS DISTINCT FROM {written}"
     if op == "contains":
@@ -99,7 +99,7 @@ def _compare(op: str, kind: str, column: str, value: Scalar | tuple[Scalar, ...]
     return f"{written} {_TURNED[_ORDER[op]]} ANY ({column})" if listed else f"{column} {_ORDER[op]} {written}"
 
 
-def literal(value: Scalar, kind: str) -> str:
+def sql_literal(value: Scalar, kind: str) -> str:
     """Return a value as an SQL literal, for comparison with a column of the SQL type `kind`, such as "date"."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -108,7 +108,7 @@ def literal(value: Scalar, kind: str) -> str:
     return quoted_text(value) if isinstance(value, str) else repr(value)
 
 
-def _unused(name: str, view: View) -> str:
+def _unused(name: str, view: DocumentsView) -> str:
     while name in view.columns:
         name += "_"
     return name
@@ -117,7 +117,7 @@ def _unused(name: str, view: View) -> str:
 class _Writer:
     """Writes the SQL statement of one aggregate. Each public method writes the statement for one kind of aggregate."""
 
-    def __init__(self, aggregate: Aggregate, view: View, conditions: Sequence[str]) -> None:
+    def __init__(self, aggregate: Aggregate, view: DocumentsView, conditions: Sequence[str]) -> None:
         self._aggregate, self._view = aggregate, view
         self._conditions = list(conditions)
         self._tables = ["documents"]
@@ -295,7 +295,7 @@ class _Writer:
             return column
         if expression.function == "len":
             if kind.endswith("[]"):
-                return length_of(column)
+                return list_length_sql(column)
             return f"coalesce(length({column}), 0)" if kind == "text" else f"num_nonnulls({column})"
         if expression.function == "number":
             return f"CAST(replace(regexp_substr({column}, '-?[0-9][0-9,]*([.][0-9]+)?'), ',', '') AS numeric)"
@@ -344,7 +344,7 @@ class _Writer:
             if kind == "boolean":
                 return {"true": "true", "false": "false"}[str(value).lower()]
             if kind in ("date", "timestamp"):
-                return literal(parse_date(str(value)), kind)
+                return sql_literal(parse_date(str(value)), kind)
         except (ValueError, KeyError, OverflowError):
             raise BadRequest(f'aggregate: "{value}" is not a value of {group}', where="aggregate.between") from None
         return quoted_text(str(value))

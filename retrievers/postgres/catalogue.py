@@ -8,21 +8,21 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from retrievers.core.errors import UnknownCollection, listing
-from retrievers.core.fields import RESERVED, Field
-from retrievers.core.filters import Filter, matches
-from retrievers.core.places import from_json
+from retrievers.core.errors import UnknownCollection, join_names
+from retrievers.core.file_positions import positions_from_json
+from retrievers.core.filters import Filter, matches_filter
+from retrievers.core.metadata import RESERVED, Field
 from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
+from retrievers.postgres import document_listing as listing_of
 from retrievers.postgres import feedback
-from retrievers.postgres import listing as listing_of
 from retrievers.postgres.database import Database, Row
-from retrievers.postgres.documents import Named, Phrases, read_phrases
-from retrievers.postgres.drafts import draft, read_sample
-from retrievers.postgres.values import FieldReader, Held, merged, shared_records
-from retrievers.postgres.values import filterable as filterable
-from retrievers.postgres.values_within import values_within
+from retrievers.postgres.description_drafts import draft_description, read_sample
+from retrievers.postgres.field_values import FieldValueReader, PartFieldValues, merge_values, shared_document_nouns
+from retrievers.postgres.field_values import filterable_fields as filterable_fields
+from retrievers.postgres.filtered_values import count_filtered_values
+from retrievers.postgres.stored_documents import DocumentKey, DocumentPhrases, read_phrases
 from retrievers.postgres.visible_collections import VisibleCollections
-from retrievers.text.ids import MOST_IDS, words_for_documents
+from retrievers.text.document_ids import MOST_IDS, infer_document_nouns
 
 _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"
 _PASSAGES = """
@@ -46,7 +46,7 @@ class Catalogue:
         self._reads = database.reads
         self._visible = VisibleCollections(database.reads)
         self._terms: OrderedDict[tuple[Hashable, ...], int] = OrderedDict()
-        self._fields = FieldReader(database)
+        self._fields = FieldValueReader(database)
         self._called: OrderedDict[tuple[bool, int, tuple[tuple[int, ...], ...]], tuple[str, ...]] = OrderedDict()
         self._drafts: OrderedDict[tuple[Viewer, int, tuple[tuple[int, ...], ...]], str] = OrderedDict()
 
@@ -58,9 +58,9 @@ class Catalogue:
         """
         return (await self._visible.of(who, fresh=fresh)).collections
 
-    def forget(self, tenant: str) -> None:
+    def invalidate(self, tenant: str) -> None:
         """Discard the cached collections of the tenant's viewers, because this process has changed its data."""
-        self._visible.forget(tenant)
+        self._visible.invalidate(tenant)
 
     async def scope(
         self, who: str | Viewer, collection: str | None, *, fresh: bool = False, changed: int | None = None
@@ -82,7 +82,7 @@ class Catalogue:
             names = {one.name for one in visible}
             what = f'there is no collection "{collection}"' if collection is not None else "there is no collection yet"
             mend = (
-                f"; there are: {listing(names)}"
+                f"; there are: {join_names(names)}"
                 if names
                 else ": add documents with `signalbox ingest` or POST /v1/documents"
             )
@@ -104,10 +104,10 @@ class Catalogue:
                 "among": [collection.number for collection in scope.collections],
                 "terms": sorted(missing),
             }
-            rows = await self._reads.search(scope.viewer, _TERMS, values)
+            rows = await self._reads.fetch_autocommit(scope.viewer, _TERMS, values)
             found = {(row[0], row[1]): row[2] for row in rows}
             for collection in scope.collections:
-                settled = self._reads.settled(_key(collection, ""))
+                settled = self._reads.is_settled(_key(collection, ""))
                 for term in missing:
                     count = found.get((collection.number, term), 0)
                     known[collection.number][term] = count
@@ -126,18 +126,18 @@ class Catalogue:
         """
         return await self._fields.catalogue(scope, fresh=fresh)
 
-    async def held(self, scope: Scope) -> tuple[Held, ...]:
-        """Return the field values of each collection in the scope and of its visible parts, one `Held` each.
+    async def part_values(self, scope: Scope) -> tuple[PartFieldValues, ...]:
+        """Return the field values of each collection in the scope and of its visible parts, one `PartFieldValues` each.
 
         A part contains the documents with the same readers, see `Collection`. Cached like `fields`.
         """
-        return await self._fields.held(scope)
+        return await self._fields.part_values(scope)
 
-    async def called(self, scope: Scope) -> tuple[str, ...]:
+    async def document_nouns(self, scope: Scope) -> tuple[str, ...]:
         """Return nouns for the documents of the scope, taken from their ids and titles: "pep" for "pep-1", "pep-2".
 
-        See `ids.words_for_documents`. Cached until a collection doubles or halves in size, its visible parts change, or
-        the readers of a document change.
+        See `document_ids.infer_document_nouns`. Cached until a collection doubles or halves in size, its visible parts
+        change, or the readers of a document change.
         """
         key = (scope.tenant == PLATFORM, scope.changed, _size_of(scope))
         if key not in self._called:
@@ -146,7 +146,7 @@ class Catalogue:
                 "among": [one.number for one in scope.collections],
                 "each": MOST_IDS,
             }
-            self._called[key] = words_for_documents(await self._reads.fetch(scope.viewer, _NAMES, values))
+            self._called[key] = infer_document_nouns(await self._reads.fetch(scope.viewer, _NAMES, values))
             while len(self._called) > _MOST_TENANTS:
                 self._called.popitem(last=False)
         return self._called[key]
@@ -154,8 +154,8 @@ class Catalogue:
     async def description(self, scope: Scope) -> tuple[str, bool]:
         """Return (description, whether it is a draft) of a scope whose collections have the same name.
 
-        A draft is made from the documents (see `drafts`) if nobody has written a description. It is cached like the
-        result of `called`.
+        A draft is made from the documents (see `description_drafts`) if nobody has written a description. It is cached
+        like the result of `document_nouns`.
         """
         given = next((one.description for one in scope.collections if one.description), "")
         if given:
@@ -169,12 +169,14 @@ class Catalogue:
             )
             counts = Counter[str]()
             if others:
-                beside = replace(scope, collections=others, beside=())
+                beside = replace(scope, collections=others, external_collections=())
                 for held in (await self.term_counts(beside, drawn.words)).values():
                     counts.update(held)
             passages = max(sum(one.chunks for one in others), 1)
             fields = [one for name, one in (await self.fields(scope)).fields.items() if name not in RESERVED]
-            self._drafts[key] = draft(drawn, fields, {term: count / passages for term, count in counts.items()})
+            self._drafts[key] = draft_description(
+                drawn, fields, {term: count / passages for term, count in counts.items()}
+            )
             while len(self._drafts) > _MOST_TENANTS:
                 self._drafts.popitem(last=False)
         return self._drafts[key], True
@@ -191,7 +193,7 @@ class Catalogue:
         """
         return await self._fields.find(scope, folded_spans)
 
-    async def values_within(
+    async def count_filtered_values(
         self,
         scope: Scope,
         wanted: Filter,
@@ -199,17 +201,17 @@ class Catalogue:
         *,
         most_documents: int | None = None,
     ) -> dict[str, dict[str, int]]:
-        """Return the candidate values that occur in documents satisfying a filter: see `values_within.values_within`.
+        """Return the candidate values that occur in documents satisfying a filter: see `count_filtered_values`.
 
         The result is {field: {value: number of documents}}.
         """
-        return await values_within(self._reads, scope, wanted, candidates, most_documents=most_documents)
+        return await count_filtered_values(self._reads, scope, wanted, candidates, most_documents=most_documents)
 
     async def describe(self, scope: Scope) -> dict[str, Any]:
         """Return the field catalogue of a collection, as `signalbox collections show` prints it."""
         held = await self._fields.read(scope)
         fields = {name: field for one in held for name, field in one.fields.items()}
-        known = await asyncio.to_thread(merged, held, fields)  # folds all values, perhaps tens of thousands
+        known = await asyncio.to_thread(merge_values, held, fields)  # folds all values, perhaps tens of thousands
         described = [_described(fields[name], values) for name, values in sorted(known.items())]
         first = scope.collections[0]
         description, is_draft = await self.description(scope)
@@ -222,24 +224,24 @@ class Catalogue:
             "embedder": first.embedder,
             "dimension": first.dimension,
             "languages": dict(first.languages),
-            "records": list(shared_records(held)),
+            "records": list(shared_document_nouns(held)),
             "fields": described,
         }
 
     async def feedback(
         self, scope: Scope, documents: Collected[feedback.Document]
     ) -> Mapping[feedback.Document, float]:
-        """Return the tenant's feedback on documents, from -1 (bad) to 1 (good); see `feedback.of_documents`."""
-        return await feedback.of_documents(self._reads, scope, documents)
+        """Return the tenant's feedback on documents, from -1 (bad) to 1 (good); see `feedback.document_scores`."""
+        return await feedback.document_scores(self._reads, scope, documents)
 
-    async def phrases(self, scope: Scope, documents: Collected[Named]) -> Mapping[Named, Phrases]:
+    async def phrases(self, scope: Scope, documents: Collected[DocumentKey]) -> Mapping[DocumentKey, DocumentPhrases]:
         """Return the key terms and questions given with each document, see `documents.read_phrases`."""
         return await read_phrases(self._reads, scope, documents)
 
     async def documents(
         self, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], *, skip: int, most: int
-    ) -> listing_of.Listed:
-        """List the documents that satisfy a filter; see `retrievers.postgres.listing.list_documents`.
+    ) -> listing_of.DocumentListing:
+        """List the documents that satisfy a filter; see `retrievers.postgres.document_listing.list_documents`.
 
         The result has their number, and the first passages of documents that have no passage in `known`.
         """
@@ -262,8 +264,8 @@ class Catalogue:
             "ordinals": [id.ordinal for id in wanted],
             "filtered": wanted_by is not None,
         }
-        rows = await self._reads.search(scope.viewer, _PASSAGES, values)
-        kept = [row[:-1] for row in rows if wanted_by is None or matches(wanted_by, row[-1])]
+        rows = await self._reads.fetch_autocommit(scope.viewer, _PASSAGES, values)
+        kept = [row[:-1] for row in rows if wanted_by is None or matches_filter(wanted_by, row[-1])]
         chunks = (_chunk(names[row[1]], row) for row in kept)
         return {chunk.id: chunk for chunk in chunks}
 
@@ -271,7 +273,7 @@ class Catalogue:
 def _chunk(collection: str, row: Row) -> Chunk:
     tenant, _, document_id, ordinal, *parts, places = row
     chunk = Chunk(ChunkId(tenant, collection, document_id, ordinal), *parts)
-    return replace(chunk, places=from_json(places)) if places else chunk
+    return replace(chunk, places=positions_from_json(places)) if places else chunk
 
 
 def _size_of(scope: Scope) -> tuple[tuple[int, ...], ...]:

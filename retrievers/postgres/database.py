@@ -20,19 +20,25 @@ from psycopg.conninfo import conninfo_to_dict
 from retrievers.core.errors import Unavailable
 from retrievers.core.principals import check_principals, check_tenant
 from retrievers.core.types import Viewer
-from retrievers.postgres.faults import faults_explained, first_line
-from retrievers.postgres.migrate import (
-    SERVICE_ROLE,
-    check_address,
-    check_sessions,
-    is_current,
-    migrate,
-    service_address,
+from retrievers.postgres.connection_pool import (
+    LOGIN_RIGHTS,
+    ConnectionPool,
+    PoolUsage,
+    autocommit_work,
+    transaction_work,
 )
-from retrievers.postgres.pool import LOGIN, Connections, PoolUsage, fetching, searching
-from retrievers.postgres.pool import Row as Row
-from retrievers.postgres.read_routing import Reads
-from retrievers.postgres.standbys import Watch
+from retrievers.postgres.connection_pool import Row as Row
+from retrievers.postgres.read_routing import ReadRouter
+from retrievers.postgres.schema_migrations import (
+    SERVICE_ROLE,
+    check_conninfo,
+    is_schema_current,
+    migrate,
+    refuse_pooler,
+    service_conninfo,
+)
+from retrievers.postgres.server_errors import convert_server_errors, first_line
+from retrievers.postgres.standbys import StandbyMonitor
 
 
 class Database:
@@ -46,7 +52,7 @@ class Database:
         standbys: connection strings of standbys for the reads of questions. Parts that they lack, such as user and
             password, are taken from `service`.
         max_lag_s: maximum replication lag of a standby that is read, in seconds.
-        prepares: see `Connections`.
+        prepares: see `ConnectionPool`.
     """
 
     def __init__(
@@ -62,17 +68,17 @@ class Database:
         self._owner, self._service = owner, service
         self._size, self._prepares = size, prepares
         self._standbys, self._max_lag_s = tuple(standbys), max_lag_s
-        self._primary: Connections | None = None
-        self._reads: Reads | None = None
+        self._primary: ConnectionPool | None = None
+        self._reads: ReadRouter | None = None
         self._secret = b""
 
     async def __aenter__(self) -> Self:
         self._secret, service = await asyncio.to_thread(_prepare, self._owner, self._service)
-        self._primary = Connections(service, self._size, prepares=self._prepares)
+        self._primary = ConnectionPool(service, self._size, prepares=self._prepares)
         watch = None
         if self._standbys:
-            watch = Watch(self._primary, service, self._standbys, size=self._size, max_lag_s=self._max_lag_s)
-        self._reads = Reads(self._primary, watch, self.scope)
+            watch = StandbyMonitor(self._primary, service, self._standbys, size=self._size, max_lag_s=self._max_lag_s)
+        self._reads = ReadRouter(self._primary, watch, self.scope)
         await self._primary.open()
         if watch is not None:
             await watch.start()
@@ -87,13 +93,13 @@ class Database:
             await self._primary.close()
 
     @property
-    def primary(self) -> Connections:
+    def primary(self) -> ConnectionPool:
         """The connections to the primary."""
         assert self._primary is not None
         return self._primary
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> ReadRouter:
         """Runs the reads of questions: on a standby that is recent enough, otherwise on the primary."""
         assert self._reads is not None
         return self._reads
@@ -119,7 +125,7 @@ class Database:
         check_tenant(tenant)
         return self._signed("\n".join((tenant, *check_principals(principals, everything=True))))
 
-    def worker_pass(self) -> str:
+    def worker_scope(self) -> str:
         """Return the signed scope that the SQL functions for workers require.
 
         It cannot equal the scope of a tenant: it begins with a newline, which no tenant's name contains.
@@ -129,7 +135,7 @@ class Database:
     def _signed(self, name: str) -> str:
         return hashlib.sha256(self._secret + name.encode() + self._secret).hexdigest() + ":" + name
 
-    def seal(self, text: str) -> str:
+    def sign_text(self, text: str) -> str:
         """Return an HMAC-SHA256 of the text under this database's secret, as 64 hexadecimal digits."""
         return hmac.digest(self._secret, text.encode(), "sha256").hex()
 
@@ -140,7 +146,7 @@ class Database:
             yield connection
 
     def retire(self, connection: AsyncConnection[Row], carried_bytes: int) -> None:
-        """Close a connection after its use if more than 1 MiB went through it; see `Connections.retire`."""
+        """Close a connection after its use if more than 1 MiB went through it; see `ConnectionPool.retire`."""
         self.primary.retire(connection, carried_bytes)
 
     @asynccontextmanager
@@ -171,15 +177,17 @@ class Database:
         Args:
             statement: a statement that returns rows; a write needs RETURNING.
             parameters: PostgreSQL settings for this transaction only.
-            prepare: see `pool.fetching`.
+            prepare: see `connection_pool.transaction_work`.
         """
-        with faults_explained():
-            return await self.primary.run(fetching(self.scope(who), statement, values, parameters, prepare=prepare))
+        with convert_server_errors():
+            return await self.primary.run(
+                transaction_work(self.scope(who), statement, values, parameters, prepare=prepare)
+            )
 
-    async def search(self, statement: LiteralString, values: dict[str, Any]) -> list[Row]:
+    async def fetch_autocommit(self, statement: LiteralString, values: dict[str, Any]) -> list[Row]:
         """Return the rows of one statement without a transaction. `values` must contain the signed scope."""
-        with faults_explained():
-            return await self.primary.run(searching(statement, values))
+        with convert_server_errors():
+            return await self.primary.run(autocommit_work(statement, values))
 
 
 _ENTER = "SELECT set_config('role', %s, true), set_config('signalbox.scope', %s, true)"
@@ -193,12 +201,12 @@ def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
     Returns:
         The secret that signs tenants, and the connection string of the service's login.
     """
-    check_address(owner)
+    check_conninfo(owner)
     try:
-        with faults_explained("check DATABASE_URL and that the server runs"):
+        with convert_server_errors("check DATABASE_URL and that the server runs"):
             with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
-                check_sessions(connection, owner)
-                current = is_current(connection)
+                refuse_pooler(connection, owner)
+                current = is_schema_current(connection)
             if not current:
                 migrate(owner)
             with psycopg.connect(owner, autocommit=True, connect_timeout=10) as connection:
@@ -210,11 +218,11 @@ def _prepare(owner: str, service: str | None) -> tuple[bytes, str]:
         ) from error
     assert row is not None
     if service is None:
-        service = service_address(owner)
+        service = service_conninfo(owner)
         name = conninfo_to_dict(service)["user"]
         mend = f"allow {name} in pg_hba.conf, or set SERVICE_URL to your own login IN ROLE {SERVICE_ROLE}"
     else:
-        check_address(service)
+        check_conninfo(service)
         mend = "check SERVICE_URL"
     _check_login(service, mend)
     return bytes(row[0]), service
@@ -232,7 +240,7 @@ def _check_login(service: str, mend: str) -> None:
     """
     try:
         with psycopg.connect(service, autocommit=True, connect_timeout=10) as connection:
-            row = connection.execute(LOGIN, (SERVICE_ROLE,)).fetchone()
+            row = connection.execute(LOGIN_RIGHTS, (SERVICE_ROLE,)).fetchone()
             unguarded = connection.execute(_UNGUARDED).fetchone()
     except psycopg.OperationalError as error:
         raise Unavailable("the database", f"the service cannot log in: {first_line(error)}; {mend}") from error

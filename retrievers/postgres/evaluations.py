@@ -12,7 +12,7 @@ from retrievers.postgres.database import Database
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class EvaluationFigures:
     """The figures of one run of an evaluation over a dataset.
 
     Attributes:
@@ -41,12 +41,14 @@ class Evaluation:
 
     name: str
     tenant: str
-    figures: Figures
+    figures: EvaluationFigures
     measured_at: datetime
     failures: int
 
 
-async def publish(database: Database, tenant: str, name: str, figures: Figures, *, failures: int = 0) -> None:
+async def publish_figures(
+    database: Database, tenant: str, name: str, figures: EvaluationFigures, *, failures: int = 0
+) -> None:
     """Store figures under a name, in place of earlier figures.
 
     Args:
@@ -63,34 +65,34 @@ async def publish(database: Database, tenant: str, name: str, figures: Figures, 
     try:
         await database.fetch(tenant, _PUBLISH, values)
     except psycopg.errors.InsufficientPrivilege as error:  # row security hides the row that has the name
-        raise taken(name) from error
+        raise name_taken_error(name) from error
 
 
-def taken(name: str) -> BadRequest:
+def name_taken_error(name: str) -> BadRequest:
     """Return the error for a name that belongs to another tenant."""
     return BadRequest(f'another tenant publishes figures as "{name}": choose another name', where="--publish")
 
 
 async def add_failures(database: Database, tenant: str, name: str, failures: int) -> None:
-    """Add to the number of failed runs of a name. Does nothing if the name has no figures. Raises like `publish`."""
+    """Add to the number of failed runs of a name that has figures. Raises like `publish_figures`."""
     await database.fetch(tenant, _ADD_FAILURES, {"name": name, "failures": failures})
 
 
-async def remove(database: Database, tenant: str, name: str) -> None:
-    """Remove a name of the tenant and its figures, if there are any. Raises Unavailable like `publish`."""
+async def remove_evaluation(database: Database, tenant: str, name: str) -> None:
+    """Remove a name of the tenant and its figures, if there are any. Raises Unavailable like `publish_figures`."""
     await database.fetch(tenant, _REMOVE, {"name": name})
 
 
-async def evaluations(database: Database) -> list[Evaluation]:
+async def list_evaluations(database: Database) -> list[Evaluation]:
     """Return the evaluations of all tenants. Only the operator may see them, never a tenant.
 
     Raises:
         Unavailable: the database cannot be reached.
     """
     found = []
-    for row in await database.search(_ALL, {"pass": database.worker_pass()}):
+    for row in await database.fetch_autocommit(_ALL, {"pass": database.worker_scope()}):
         name, tenant, dataset, collections, measures, answered, failed, every_s, measured_at, failures = row
-        figures = Figures(dataset, tuple(collections), measures, answered, failed, every_s)
+        figures = EvaluationFigures(dataset, tuple(collections), measures, answered, failed, every_s)
         found.append(Evaluation(name, tenant, figures, measured_at, failures))
     return found
 

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from retrievers.core.types import Scope
-from retrievers.ingest.clean import printable
+from retrievers.ingest.readers.text_cleaning import printable
 from retrievers.postgres.database import Database
-from retrievers.postgres.read_routing import Reads
+from retrievers.postgres.read_routing import ReadRouter
 
 MOST_COMMENT = 4000
 MOST_DOCUMENTS = 100
@@ -39,7 +39,7 @@ class Opinion:
     filter: Mapping[str, Any] | None = None
 
 
-async def record(
+async def store_opinion(
     database: Database,
     tenant: str,
     trace_id: str,
@@ -87,10 +87,10 @@ async def record(
             await connection.execute(_FORGET_DOCUMENTS, (trace,))
             rows = [(tenant, number, document, trace, share) for (number, document), share in shares.items()]
             await connection.cursor().executemany(_ATTRIBUTE, rows)
-    database.reads.wrote(tenant)
+    database.reads.note_write(tenant)
 
 
-async def of_documents(reads: Reads, scope: Scope, documents: Collection[Document]) -> Mapping[Document, float]:
+async def document_scores(reads: ReadRouter, scope: Scope, documents: Collection[Document]) -> Mapping[Document, float]:
     """Return the tenant's feedback on documents, from -1 (always bad) to 1 (always good), near 0 if there is little.
 
     Documents without feedback or outside the scope are left out.

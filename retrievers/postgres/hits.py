@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from retrievers.core.ranking import best_first, new_tuple
+from retrievers.core.ranking import new_tuple, sort_by_score
 from retrievers.core.types import PLATFORM, ChunkId, Hit, Query
 from retrievers.postgres.database import Row
 
 
-def hits_of(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
+def hits_from_rows(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
     """Convert (tenant, collection number, document id, ordinal, score) rows to hits, best first, ties by chunk id.
 
     Returns at most `query.limit` hits. Drops duplicates. Also drops passages of tenants other than the asker's and the
@@ -23,4 +23,4 @@ def hits_of(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:
         id = new_tuple(ChunkId, (tenant, names[number], document_id, ordinal))
         if tenant in allowed and id not in best:
             best[id] = new_tuple(Hit, (id, score, source, None, None, None))
-    return best_first(best.values())[: query.limit]
+    return sort_by_score(best.values())[: query.limit]

@@ -17,7 +17,7 @@ from psycopg import AsyncConnection, sql
 
 from retrievers.core.errors import EmbedderMismatch, Unavailable
 from retrievers.postgres.database import Database, Row
-from retrievers.postgres.faults import faults_explained
+from retrievers.postgres.server_errors import convert_server_errors
 
 _LOCK = 7_306_521_445
 """First digits of the advisory lock for building or dropping an embedder's index; its number has the last five."""
@@ -26,7 +26,7 @@ _LOCK_TIMEOUT = "60s"
 """How long a build waits for open transactions: PostgreSQL builds an index only after all earlier ones have ended."""
 
 
-async def vector_index(database: Database, name: str, dimension: int) -> int:
+async def ensure_vector_index(database: Database, name: str, dimension: int) -> int:
     """Register an embedder if it is new, build its vector index if there is none, and return the embedder's number.
 
     Args:
@@ -46,11 +46,11 @@ async def vector_index(database: Database, name: str, dimension: int) -> int:
                 "another name, or remove the collections that were made with the old one",
                 where="embedder",
             )
-        await build(connection, number, dimension)
+        await build_vector_index(connection, number, dimension)
     return int(number)
 
 
-async def build(connection: AsyncConnection[Row], number: int, dimension: int) -> None:
+async def build_vector_index(connection: AsyncConnection[Row], number: int, dimension: int) -> None:
     """Build the index for the vectors of the embedder with this number, unless a valid index exists."""
     index = sql.Identifier("signalbox", f"chunk_embedding_{number}")
     async with _alone(connection, number):
@@ -70,7 +70,7 @@ async def build(connection: AsyncConnection[Row], number: int, dimension: int) -
         )
 
 
-async def drop_unused(database: Database, number: int) -> bool:
+async def drop_unused_embedder(database: Database, number: int) -> bool:
     """Delete the embedder with this number and its index, unless a collection uses the embedder.
 
     Returns:
@@ -86,18 +86,18 @@ async def drop_unused(database: Database, number: int) -> bool:
     return True
 
 
-async def faulty(database: Database) -> list[str]:
+async def faulty_indexes(database: Database) -> list[str]:
     """Return the names of the schema's indexes that are missing, or that are invalid and not being built now."""
     async with _owner(database) as connection:
         return [row[0] for row in await (await connection.execute(_FAULTY, (list(_shipped()),))).fetchall()]
 
 
-async def mend(database: Database, name: str) -> None:
-    """Rebuild an index that `faulty` returned, without blocking readers and writers."""
+async def repair_index(database: Database, name: str) -> None:
+    """Rebuild an index that `faulty_indexes` returned, without blocking readers and writers."""
     async with _owner(database) as connection:
         vectors = await (await connection.execute(_EMBEDDER_OF, (name,))).fetchone()
         if vectors is not None:
-            await build(connection, *vectors)
+            await build_vector_index(connection, *vectors)
         elif (await _row(connection, "SELECT to_regclass('signalbox.' || quote_ident(%s)) IS NULL", name))[0]:
             statement = _shipped()[name].replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1)
             await connection.execute(statement.encode())
@@ -131,7 +131,7 @@ _FAULTY = """
 @asynccontextmanager
 async def _owner(database: Database) -> AsyncIterator[AsyncConnection[Row]]:
     """Open a connection of the database's owner, with pgvector's types in its search path."""
-    with faults_explained():
+    with convert_server_errors():
         connection = await AsyncConnection.connect(database.owner, autocommit=True, connect_timeout=10)
         async with connection:
             where = "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname = 'vector' AND %s"

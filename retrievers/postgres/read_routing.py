@@ -7,12 +7,12 @@ import psycopg
 
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import PLATFORM, Viewer
-from retrievers.postgres.faults import faults_explained, is_of_server
-from retrievers.postgres.pool import Connections, Returned, Row, Work, fetching, searching
-from retrievers.postgres.standbys import Standby, Standing, Watch
+from retrievers.postgres.connection_pool import ConnectionPool, Returned, Row, Work, autocommit_work, transaction_work
+from retrievers.postgres.server_errors import convert_server_errors, is_server_error
+from retrievers.postgres.standbys import Standby, StandbyMonitor, StandbyStatus
 
 
-class Reads:
+class ReadRouter:
     """Reads from a standby that is recent enough and has this process's writes for the tenant, else from the primary.
 
     If a server is lost during a statement, the statement is run again on the next server. So statements must not write.
@@ -22,11 +22,13 @@ class Reads:
         sign: returns the signed scope of a viewer, as `Database.scope`.
     """
 
-    def __init__(self, primary: Connections, watch: Watch | None, sign: Callable[[str | Viewer], str]) -> None:
+    def __init__(
+        self, primary: ConnectionPool, watch: StandbyMonitor | None, sign: Callable[[str | Viewer], str]
+    ) -> None:
         self._primary, self._watch, self._sign = primary, watch, sign
 
     @property
-    def spread(self) -> bool:
+    def has_standbys(self) -> bool:
         """Whether there are standbys, so that two statements of one question may see different states of the data."""
         return self._watch is not None
 
@@ -34,12 +36,12 @@ class Reads:
         """Return the tenant and its principals with the signature that the database verifies; see `Database.scope`."""
         return self._sign(who)
 
-    def wrote(self, tenant: str) -> None:
+    def note_write(self, tenant: str) -> None:
         """Make later reads of the tenant skip standbys that lack anything committed before this call."""
         if self._watch is not None:
-            self._watch.wrote(tenant)
+            self._watch.note_write(tenant)
 
-    def settled(self, version: Hashable) -> bool:
+    def is_settled(self, version: Hashable) -> bool:
         """Return whether every read returns at least this version of some data, so that it may be cached.
 
         True if there are no standbys, or if this method was first called with the version longer ago than the maximum
@@ -48,11 +50,11 @@ class Reads:
         Args:
             version: any key that changes with the data.
         """
-        return self._watch is None or self._watch.settled(version)
+        return self._watch is None or self._watch.is_settled(version)
 
-    def standbys(self) -> list[Standing]:
+    def standbys(self) -> list[StandbyStatus]:
         """Return the state of every standby, with the reason if it is not read; [] without standbys."""
-        return self._watch.report() if self._watch is not None else []
+        return self._watch.statuses() if self._watch is not None else []
 
     async def close(self) -> None:
         """Close the standbys' connections."""
@@ -72,12 +74,14 @@ class Reads:
 
         Args:
             current: read from the primary while it answers, to see the newest state.
-            prepare: see `pool.fetching`.
+            prepare: see `connection_pool.transaction_work`.
         """
-        with faults_explained():
-            return await self.run(who, fetching(self._sign(who), statement, values, prepare=prepare), current=current)
+        with convert_server_errors():
+            return await self.run(
+                who, transaction_work(self._sign(who), statement, values, prepare=prepare), current=current
+            )
 
-    async def search(
+    async def fetch_autocommit(
         self, who: str | Viewer | None, statement: LiteralString, values: Mapping[str, Any], *, current: bool = False
     ) -> list[Row]:
         """Return the rows of one statement, executed without a transaction.
@@ -87,8 +91,8 @@ class Reads:
             current: see `fetch`.
         """
         scope = {"scope": self._sign(who)} if who is not None else {}
-        with faults_explained():
-            return await self.run(who, searching(statement, {**scope, **values}), current=current)
+        with convert_server_errors():
+            return await self.run(who, autocommit_work(statement, {**scope, **values}), current=current)
 
     async def run(self, who: str | Viewer | None, work: Work[Returned], *, current: bool = False) -> Returned:
         """Return the result of read-only work from the first server that answers.
@@ -109,9 +113,9 @@ class Reads:
                 return await self._primary.run(work, until_lost=True)
             except _Promoted:
                 assert isinstance(server, Standby)  # only standbys are checked for promotion
-                self._watch.lose(server, "promoted", "it was promoted and is not a standby any more")
+                self._watch.mark_lost(server, "promoted", "it was promoted and is not a standby any more")
             except psycopg.Error as error:
-                if not is_of_server(error):
+                if not is_server_error(error):
                     raise
                 # Prefer the primary's error: it is the one that a caller can act on.
                 problem = error if problem is None or server is self._primary else problem
@@ -120,7 +124,7 @@ class Reads:
         assert problem is not None
         raise problem
 
-    def _order(self, watch: Watch, who: str | Viewer | None, current: bool) -> list[Standby | Connections]:
+    def _order(self, watch: StandbyMonitor, who: str | Viewer | None, current: bool) -> list[Standby | ConnectionPool]:
         """Return the servers to try, the preferred one first.
 
         Standbys that lack this process's writes for the tenant come last, or just before a primary that is lost.
@@ -130,7 +134,7 @@ class Reads:
             current: put the primary first, unless it is lost.
         """
         tenants = (Viewer.of(who).tenant, PLATFORM) if who is not None else ()
-        holding, behind = watch.fit(tenants)
+        holding, behind = watch.usable_standbys(tenants)
         if self._primary.lost is not None:
             return [*holding, *behind, self._primary]
         return [self._primary, *holding, *behind] if current else [*holding, self._primary, *behind]

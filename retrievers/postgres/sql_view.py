@@ -17,14 +17,14 @@ from itertools import groupby
 from typing import Any
 
 from retrievers.core.errors import BadRequest
-from retrievers.core.fields import RESERVED, Field
+from retrievers.core.metadata import RESERVED, Field
 from retrievers.core.types import PLATFORM, Scope
-from retrievers.postgres.catalogue import filterable
+from retrievers.postgres.catalogue import filterable_fields
 from retrievers.postgres.database import Database
-from retrievers.postgres.guard_words import NEVER_NAMES, words
+from retrievers.postgres.sql_guard_allowlists import NEVER_NAMES, word_set
 
 # Words that PostgreSQL does not accept as column names without quotes.
-_KEYWORDS = words(
+_KEYWORDS = word_set(
     """
     all analyse analyze and any array as asc asymmetric authorization binary both case cast check collate collation
     column concurrently constraint create cross current_catalog current_date current_role current_schema current_time
@@ -79,7 +79,7 @@ _COUNTS = """
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DocumentsView:
     """The columns of the view `documents` for one scope.
 
     Attributes:
@@ -177,14 +177,14 @@ def quoted_text(text: str) -> str:
     return "(" + " || ".join(parts if len(parts) > 1 else [*parts, "''"]) + ")"
 
 
-class Views:
+class DocumentsViews:
     """Builds the view `documents` of each scope, and caches it until a collection changes."""
 
     def __init__(self, database: Database) -> None:
         self._reads = database.reads
-        self._known: OrderedDict[tuple[Hashable, ...], View] = OrderedDict()
+        self._known: OrderedDict[tuple[Hashable, ...], DocumentsView] = OrderedDict()
 
-    async def of(self, scope: Scope) -> View:
+    async def of(self, scope: Scope) -> DocumentsView:
         """Return the view over the collections of a scope."""
         # The platform sees more of its own collections than other tenants do.
         key = (
@@ -192,7 +192,7 @@ class Views:
             *((one.tenant, one.number, one.version, one.parts) for one in scope.collections),
         )
         if key not in self._known:
-            fields = filterable(replace(scope, beside=()))
+            fields = filterable_fields(replace(scope, external_collections=()))
             dates = [name for name, field in fields.items() if field.item == "date"]
             own = {name for one in scope.collections for name in one.fields}
             timed: list[str] = []
@@ -212,7 +212,7 @@ class Views:
                 rare = own - {row[0] for row in rows}
             collation = await self._collation(scope.tenant)
             view = make_view(fields, own, timed, rare, collation=collation)
-            if not self._reads.settled(key):
+            if not self._reads.is_settled(key):
                 return view
             self._known[key] = view
             while len(self._known) > _MOST_VIEWS:
@@ -235,7 +235,7 @@ def make_view(
     rare: Iterable[str] = (),
     *,
     collation: str = 'pg_catalog."C"',
-) -> View:
+) -> DocumentsView:
     """Build the view of a scope with these fields.
 
     Args:
@@ -277,7 +277,7 @@ def make_view(
             add(names[name], kind, _expression(field, kind, collation), field.description)
         if name in rare:
             seldom |= {names[name], name} if field.separator is not None else {names[name]}
-    return View(columns, names, notes, values, frozenset(seldom))
+    return DocumentsView(columns, names, notes, values, frozenset(seldom))
 
 
 def _quoted(text: str) -> str:
@@ -313,7 +313,7 @@ def _expression(field: Field, kind: str, collation: str) -> str:
     return f"CASE jsonb_typeof({key}) WHEN '{held}' THEN ({key} #>> '{{}}')::{item} END"
 
 
-def describe_columns(view: View, values: Mapping[str, Iterable[str]] | None = None) -> str:
+def describe_columns(view: DocumentsView, values: Mapping[str, Iterable[str]] | None = None) -> str:
     """Describe the view for a model that writes statements, one line per column.
 
     Args:

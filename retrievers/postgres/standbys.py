@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from retrievers.core.errors import Unavailable
-from retrievers.postgres.faults import SOURCE
-from retrievers.postgres.migrate import check_address
-from retrievers.postgres.pool import Connections
-from retrievers.postgres.probe import LateAnswer, ServerProbe, ServerState, UnboundLogin
+from retrievers.postgres.connection_pool import ConnectionPool
+from retrievers.postgres.schema_migrations import check_conninfo
+from retrievers.postgres.server_errors import SOURCE
+from retrievers.postgres.server_probe import LateAnswer, ServerProbe, ServerState, UnboundLogin
 
 _EVERY_S = 0.5
 """Interval between state requests to a server, in seconds."""
@@ -37,7 +37,7 @@ Fault = Literal["down", "login", "foreign", "promoted", "diverged", "lagging"]
 _log = logging.getLogger(__name__)
 
 
-class Standing(NamedTuple):
+class StandbyStatus(NamedTuple):
     """The state of a standby, for operators.
 
     Attributes:
@@ -67,23 +67,23 @@ class Standby:
 
     def __init__(self, name: str, address: str, size: int) -> None:
         self.name, self.host = name, _host(address)
-        self.connections = Connections(address, size, least=0, wait_s=_WAIT_S)
-        self.connections.lose("its state is not known yet")
+        self.connections = ConnectionPool(address, size, least=0, wait_s=_WAIT_S)
+        self.connections.mark_lost("its state is not known yet")
         self.probe = ServerProbe(address)
         self.reads = 0
         self.fault: tuple[Fault, str] | None = ("down", "its state is not known yet")
         self.position = -1
 
-    async def hold(self, state: ServerState) -> None:
+    async def mark_healthy(self, state: ServerState) -> None:
         """Record the state of a healthy standby; make it readable again if it had a fault."""
         self.position = state.position
         if self.fault is not None:
             _log.info("the standby %s can be read", self.host)
-            await self.connections.recover()
+            await self.connections.mark_recovered()
             self.fault = None
 
 
-class Watch:
+class StandbyMonitor:
     """Watches the standbys and their primary, between `start` and `close`.
 
     Args:
@@ -97,7 +97,7 @@ class Watch:
     """
 
     def __init__(
-        self, primary: Connections, address: str, standbys: Iterable[str], *, size: int, max_lag_s: float
+        self, primary: ConnectionPool, address: str, standbys: Iterable[str], *, size: int, max_lag_s: float
     ) -> None:
         self.primary, self._probe = primary, ServerProbe(address)
         addresses = [_address_of(one, address) for one in standbys]
@@ -138,7 +138,7 @@ class Watch:
             await one.probe.close()
             await one.connections.close()
 
-    def wrote(self, tenant: str) -> None:
+    def note_write(self, tenant: str) -> None:
         """Make the tenant's later questions skip standbys that lack anything committed before this call."""
         self._written[tenant] = time.monotonic()
         self._written.move_to_end(tenant)
@@ -146,7 +146,7 @@ class Watch:
             self._all_written = max(self._all_written, self._written.popitem(last=False)[1])
         self._soon.set()
 
-    def settled(self, version: Hashable) -> bool:
+    def is_settled(self, version: Hashable) -> bool:
         """Return whether every standby that is read has this version of some data.
 
         True if this method was first called with the version longer ago than the maximum lag. A version is any key that
@@ -158,7 +158,7 @@ class Watch:
             self._versions.popitem(last=False)
         return now - known_at > self._max_lag_s
 
-    def lose(self, one: Standby, fault: Fault, reason: str) -> None:
+    def mark_lost(self, one: Standby, fault: Fault, reason: str) -> None:
         """Stop reading a standby until it reports a healthy state. Statements that run on it move to the next server.
 
         Another standby is read again once it has everything that was committed before this call. Otherwise a question
@@ -173,9 +173,9 @@ class Watch:
             self._all_written = time.monotonic()
             self._soon.set()
         one.fault = (fault, reason)
-        one.connections.lose(reason)
+        one.connections.mark_lost(reason)
 
-    def fit(self, tenants: Sequence[str]) -> tuple[list[Standby], list[Standby]]:
+    def usable_standbys(self, tenants: Sequence[str]) -> tuple[list[Standby], list[Standby]]:
         """Return (standbys that have this process's writes for the tenants, standbys that lack some), preferred first.
 
         Only healthy standbys within the maximum lag are returned. A tenant always prefers the same standby. Otherwise
@@ -187,17 +187,17 @@ class Watch:
         fit.sort(key=lambda one: hash((one.name, self._salt, *tenants)))
         return ([one for one in fit if self._as_of(one) >= since], [one for one in fit if self._as_of(one) < since])
 
-    def report(self) -> list[Standing]:
+    def statuses(self) -> list[StandbyStatus]:
         """Return the state of every standby, in the order of the setting."""
         return [self._standing(one) for one in self.standbys]
 
-    def _standing(self, one: Standby) -> Standing:
+    def _standing(self, one: Standby) -> StandbyStatus:
         lag_s = self._lag_s(one, time.monotonic())
         fault, reason = one.fault or (None, "")
         if fault is None and lag_s > self._max_lag_s:
             fault, reason = "lagging", f"its data is older than {self._max_lag_s:g} s"
         known = fault in (None, "lagging") and lag_s != float("inf")
-        return Standing(one.name, one.host, fault, reason, lag_s if known else None, one.reads)
+        return StandbyStatus(one.name, one.host, fault, reason, lag_s if known else None, one.reads)
 
     def _as_of(self, one: Standby) -> float:
         """Return the time (by `time.monotonic`) up to which the standby has every commit; -inf if unknown."""
@@ -238,7 +238,7 @@ class Watch:
             if not full and (failures or not isinstance(error, LateAnswer)):
                 if self.primary.lost is None:
                     _log.warning("the primary does not answer: %s", error.reason)
-                self.primary.lose(f"the primary does not answer ({error.reason})")
+                self.primary.mark_lost(f"the primary does not answer ({error.reason})")
             self._soon.set()
             return failures + 1
         if self._state is not None and state[:5:4] != self._state[:5:4]:
@@ -251,7 +251,7 @@ class Watch:
             self._ends.popleft()
         if self.primary.lost is not None:
             _log.info("the primary answers again")
-            await self.primary.recover()
+            await self.primary.mark_recovered()
         return 0
 
     async def _follow(self, one: Standby) -> None:
@@ -266,14 +266,14 @@ class Watch:
         try:
             state = await one.probe.ask()
         except Unavailable as error:
-            self.lose(one, "login" if isinstance(error, UnboundLogin) else "down", error.reason)
+            self.mark_lost(one, "login" if isinstance(error, UnboundLogin) else "down", error.reason)
             return
         fault = self._fault(state, before, at)
         if fault is not None:
             one.position = state.position
-            self.lose(one, *fault)
+            self.mark_lost(one, *fault)
         else:
-            await one.hold(state)
+            await one.mark_healthy(state)
 
     def _fault(self, state: ServerState, before: int, at: float) -> tuple[Fault, str] | None:
         """Return why a server with this state is not read; None if it is healthy.
@@ -313,7 +313,7 @@ def _address_of(given: str, service: str) -> str:
     Parts that `given` lacks are taken from `service`, the login at the primary, except those that name a server.
     """
     try:
-        check_address(given)
+        check_conninfo(given)
     except Unavailable:
         form = "postgresql://HOST/NAME, with @, : and / in a password written %40, %3A and %2F"
         raise Unavailable(SOURCE, f"READ_URLS contains an invalid connection string; the form is {form}") from None

@@ -10,13 +10,13 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.types import whole
+from retrievers.core.types import unrestricted_viewer
 from retrievers.postgres.database import Database, Row
-from retrievers.postgres.faults import faults_explained
+from retrievers.postgres.server_errors import convert_server_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TenantSettings:
     """A tenant's settings, which override those of the service. None stands for the service's setting.
 
     Attributes:
@@ -38,13 +38,13 @@ class Rules:
     tokens_per_day: int | None = None
 
 
-OWN = ("time_zone", "week_start", "fiscal_year_start", "collection", "language")
+SELF_SERVICE_SETTINGS = ("time_zone", "week_start", "fiscal_year_start", "collection", "language")
 """Settings that a tenant may change itself, because they grant nothing. The database lets the service write only these.
 """
-NAMES = tuple(one.name for one in fields(Rules))
+SETTING_NAMES = tuple(one.name for one in fields(TenantSettings))
 
 
-class Use(NamedTuple):
+class DailyUsage(NamedTuple):
     """Usage of a tenant on one day: number of questions, number of model tokens, and the time when the day ends."""
 
     day: date
@@ -58,7 +58,7 @@ class Use(NamedTuple):
         return max((self.ends_at - datetime.now(UTC)).total_seconds(), 0.0)
 
 
-class State(NamedTuple):
+class TenantState(NamedTuple):
     """The settings of a tenant (`rules`) and its usage of today.
 
     Attributes:
@@ -68,8 +68,8 @@ class State(NamedTuple):
     """
 
     changed: int
-    rules: Rules
-    use: Use | None
+    rules: TenantSettings
+    use: DailyUsage | None
     refused: bool
 
 
@@ -83,7 +83,7 @@ class Tenants:
     def __init__(self, database: Database, zone: str = "UTC") -> None:
         self._database, self._zone = database, zone
 
-    async def enter(self, tenant: str, questions: int = 1) -> State:
+    async def admit(self, tenant: str, questions: int = 1) -> TenantState:
         """Return the state of the tenant for a request, and count the request if there is a quota.
 
         The quota also holds for concurrent requests in several processes together.
@@ -95,21 +95,21 @@ class Tenants:
         """
         values = {"zone": self._zone, "asking": questions}
         # If the primary is down and a standby is asked, a call that counts fails, and one that only reads does not.
-        row = (await self._database.reads.search(tenant, _RULES, values, current=True))[0]
-        use = Use(*row[-5:-1]) if row[-5] is not None else None
-        return State(row[0], _rules(row[1:-5]), use, row[-1])
+        row = (await self._database.reads.fetch_autocommit(tenant, _RULES, values, current=True))[0]
+        use = DailyUsage(*row[-5:-1]) if row[-5] is not None else None
+        return TenantState(row[0], _rules(row[1:-5]), use, row[-1])
 
-    async def state(self, tenant: str) -> State:
+    async def state(self, tenant: str) -> TenantState:
         """Return the settings and today's usage without counting a request."""
-        return await self.enter(tenant, 0)
+        return await self.admit(tenant, 0)
 
-    async def note(self, tenant: str, questions: int, tokens: int) -> None:
+    async def add_usage(self, tenant: str, questions: int, tokens: int) -> None:
         """Add numbers of questions and model tokens to today's usage, even beyond a quota."""
         values = {"scope": self._database.scope(tenant), "zone": self._zone, "asked": questions, "spent": tokens}
-        await self._database.search(_NOTE, values)
+        await self._database.fetch_autocommit(_NOTE, values)
 
-    async def change(self, tenant: str, changes: Mapping[str, Any]) -> None:
-        """Change some of the settings in `OWN`, with the tenant's rights.
+    async def change_own_settings(self, tenant: str, changes: Mapping[str, Any]) -> None:
+        """Change some of the settings in `SELF_SERVICE_SETTINGS`, with the tenant's rights.
 
         Args:
             changes: setting to its new value; None for the service's setting.
@@ -118,10 +118,10 @@ class Tenants:
             Unavailable: the database cannot be reached.
         """
         await self._check_zone(tenant, changes)
-        await self._database.fetch(whole(tenant), _upsert(changes), {"tenant": tenant, **changes})
+        await self._database.fetch(unrestricted_viewer(tenant), _upsert(changes), {"tenant": tenant, **changes})
 
-    async def administer(self, tenant: str, changes: Mapping[str, Any]) -> None:
-        """Change any of the tenant's settings, with the rights of the database's owner. Raises like `change`."""
+    async def change_any_settings(self, tenant: str, changes: Mapping[str, Any]) -> None:
+        """Change any of the tenant's settings, with the owner's rights. Raises like `change_own_settings`."""
         await self._check_zone(tenant, changes)  # also checks the tenant's name
         async with self._administering() as connection:
             await connection.execute(_upsert(changes), {"tenant": tenant, **changes})
@@ -147,7 +147,7 @@ class Tenants:
     async def _administering(self) -> AsyncIterator[AsyncConnection[Row]]:
         """Open a connection of the owner that sees the settings of all tenants. Must not serve a tenant's request."""
         try:
-            with faults_explained():
+            with convert_server_errors():
                 async with await AsyncConnection.connect(self._database.owner, connect_timeout=10) as connection:
                     await connection.execute("SET LOCAL ROLE signalbox_tenants")
                     yield connection
@@ -158,7 +158,7 @@ class Tenants:
 
 
 def _upsert(changes: Mapping[str, Any]) -> LiteralString:
-    names = [name for name in NAMES if name in changes]
+    names = [name for name in SETTING_NAMES if name in changes]
     statement = sql.SQL(_UPSERT).format(
         columns=sql.SQL(", ").join([sql.Identifier("tenant"), *map(sql.Identifier, names)]),
         values=sql.SQL(", ").join(map(sql.Placeholder, ["tenant", *names])),
@@ -167,12 +167,12 @@ def _upsert(changes: Mapping[str, Any]) -> LiteralString:
     return statement.as_string()
 
 
-def _rules(row: Row) -> Rules:
+def _rules(row: Row) -> TenantSettings:
     sources, *more = row
-    return Rules(tuple(sources) if sources is not None else None, *more)
+    return TenantSettings(tuple(sources) if sources is not None else None, *more)
 
 
-_COLUMNS = ", ".join(f"(r.settings).{name}" for name in NAMES)
+_COLUMNS = ", ".join(f"(r.settings).{name}" for name in SETTING_NAMES)
 _RULES = (
     f"SELECT r.access_changed, {_COLUMNS}, (r.use).day, (r.use).questions, (r.use).tokens, r.ends_at, r.refused "  # noqa: S608
     "FROM signalbox.tenant_rules(%(scope)s, %(zone)s, %(asking)s::integer) r"

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from retrievers.core.fields import Field, from_catalogue
+from retrievers.core.metadata import Field, fields_from_json
 from retrievers.core.types import Collection, Viewer
 from retrievers.postgres.database import Row
-from retrievers.postgres.read_routing import Reads
-from retrievers.postgres.values import VISIBLE_FIELDS
+from retrievers.postgres.field_values import VISIBLE_FIELDS
+from retrievers.postgres.read_routing import ReadRouter
 
 _COLLECTIONS = f"""
     SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,
@@ -29,7 +29,7 @@ _FRESH_S = 0.2
 _MOST_TENANTS = 1024
 
 
-class Visible(NamedTuple):
+class CollectionSnapshot(NamedTuple):
     """The collections that a viewer sees.
 
     Attributes:
@@ -45,13 +45,13 @@ class Visible(NamedTuple):
 class VisibleCollections:
     """Reads the collections that each viewer sees, and caches them."""
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, reads: ReadRouter) -> None:
         self._reads = reads
-        self._known: OrderedDict[Viewer, Visible] = OrderedDict()
+        self._known: OrderedDict[Viewer, CollectionSnapshot] = OrderedDict()
         self._reading: dict[Viewer, asyncio.Lock] = {}
         self._written: OrderedDict[str, float] = OrderedDict()
 
-    async def of(self, who: str | Viewer, *, fresh: bool, changed: int | None = None) -> Visible:
+    async def of(self, who: str | Viewer, *, fresh: bool, changed: int | None = None) -> CollectionSnapshot:
         """Return the collections that the viewer sees.
 
         If the readers of a document have changed, collections that were cached before the change are not returned.
@@ -83,33 +83,33 @@ class VisibleCollections:
 
     async def _changed(self, viewer: Viewer) -> int:
         """Return the counter of changes to the readers of the tenant's documents."""
-        return int((await self._reads.search(viewer, _CHANGED, {}, current=True))[0][0])
+        return int((await self._reads.fetch_autocommit(viewer, _CHANGED, {}, current=True))[0][0])
 
-    def forget(self, tenant: str) -> None:
+    def invalidate(self, tenant: str) -> None:
         """Discard the cached collections of the tenant's viewers, because this process has changed its data."""
-        self._reads.wrote(tenant)
+        self._reads.note_write(tenant)
         self._written[tenant] = time.monotonic()
         self._written.move_to_end(tenant)
         while len(self._written) > _MOST_TENANTS:
             self._written.popitem(last=False)
 
-    def _is_new(self, viewer: Viewer, known: Visible) -> bool:
+    def _is_new(self, viewer: Viewer, known: CollectionSnapshot) -> bool:
         age_s = time.monotonic() - known.read_at
         return age_s < _FRESH_S and known.read_at > self._written.get(viewer.tenant, -math.inf)
 
-    async def _read(self, viewer: Viewer, *, fresh: bool, changed: int | None) -> Visible:
-        if changed is None and not fresh and self._reads.spread:
+    async def _read(self, viewer: Viewer, *, fresh: bool, changed: int | None) -> CollectionSnapshot:
+        if changed is None and not fresh and self._reads.has_standbys:
             changed = await self._changed(viewer)
         found = await self._read_once(viewer, current=fresh)
         if fresh:
-            self._reads.wrote(viewer.tenant)  # later reads of the tenant must not be older than this one
+            self._reads.note_write(viewer.tenant)  # later reads of the tenant must not be older than this one
         if changed is None or found.changed >= changed:
             return found
         # The standby that was read lacks a change of readers. Later reads of this question must avoid it, too.
-        self._reads.wrote(viewer.tenant)
+        self._reads.note_write(viewer.tenant)
         return await self._read_once(viewer, current=True)
 
-    async def _read_once(self, viewer: Viewer, *, current: bool) -> Visible:
+    async def _read_once(self, viewer: Viewer, *, current: bool) -> CollectionSnapshot:
         read_at = time.monotonic()
         # Prepared, because planning this statement takes four times as long as running it.
         rows = await self._reads.fetch(viewer, _COLLECTIONS, {}, current=current, prepare=True)
@@ -118,13 +118,13 @@ class VisibleCollections:
             if row[14] is not None:
                 parts.setdefault(row[14], []).append(row)
         found = tuple(_collection(row, parts.get(row[0], ())) for row in rows if row[14] is None)
-        return Visible(read_at, rows[0][15] if rows else 0, found)
+        return CollectionSnapshot(read_at, rows[0][15] if rows else 0, found)
 
 
 @lru_cache(maxsize=_MOST_TENANTS)
 def _fields(described: str) -> Mapping[str, Field]:
     """Parse the fields of a collection. Cached: collections are read several times a second, but rarely change."""
-    return from_catalogue(json.loads(described))
+    return fields_from_json(json.loads(described))
 
 
 def _collection(row: Row, parts: Sequence[Row]) -> Collection:

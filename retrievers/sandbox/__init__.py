@@ -1,6 +1,6 @@
 """Read untrusted files in processes with limits. The worst that a hostile file can do is to end its process."""
 
 from retrievers.sandbox.limits import ProcessLimits
-from retrievers.sandbox.pool import MOST_REQUESTS, Sandbox, Stopped, never
+from retrievers.sandbox.pool import MOST_REQUESTS, CancelCheck, Sandbox, never_cancelled
 
-__all__ = ["MOST_REQUESTS", "ProcessLimits", "Sandbox", "Stopped", "never"]
+__all__ = ["MOST_REQUESTS", "CancelCheck", "ProcessLimits", "Sandbox", "never_cancelled"]

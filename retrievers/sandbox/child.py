@@ -20,8 +20,8 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from retrievers.core.errors import BadDocument
-from retrievers.sandbox.frames import pack
 from retrievers.sandbox.limits import EXIT_OUT_OF_MEMORY, PART_BYTES, ProcessLimits
+from retrievers.sandbox.messages import encode_message
 
 Task = Callable[..., Iterator[dict[str, Any]]]
 """Reads an open file, with arguments. Yields JSON objects; their key "read" tells how many bytes were read for each."""
@@ -45,22 +45,22 @@ def main() -> None:
     """Read files until the other end of the socket is closed."""
     connection = socket.socket(fileno=os.dup(0))
     limits, folder = ProcessLimits(**json.loads(sys.argv[1])), sys.argv[2]
-    confine(limits)
+    confine_process(limits)
     is_last = False
     while not is_last and (given := receive_request(connection)) is not None:
         request, files = given
         for file, arguments in zip(files, request["arguments"], strict=True):
             if not is_last:
                 with file:
-                    is_last = FileAnswer(connection, limits).send_all(request["task"], file, arguments)
+                    is_last = FileTask(connection, limits).run(request["task"], file, arguments)
     shutil.rmtree(folder, ignore_errors=True)  # in case the parent is gone and cannot remove it
     os._exit(0)  # exits without running any library's cleanup code
 
 
-def confine(limits: ProcessLimits) -> None:
+def confine_process(limits: ProcessLimits) -> None:
     """Permanently limit this process's memory, files and network, and forbid it to start other processes."""
     limit_resources(limits)
-    sys.addaudithook(_refuse)
+    sys.addaudithook(_refuse_forbidden)
 
 
 def limit_resources(limits: ProcessLimits) -> None:
@@ -80,7 +80,7 @@ def limit_resources(limits: ProcessLimits) -> None:
             libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
 
 
-def _refuse(event: str, arguments: object) -> None:
+def _refuse_forbidden(event: str, arguments: object) -> None:
     if event.startswith(_FORBIDDEN):
         raise PermissionError(event)
 
@@ -95,7 +95,7 @@ def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[Bin
     return json.loads(received), [os.fdopen(descriptor, "rb") for descriptor in descriptors]
 
 
-class FileAnswer:
+class FileTask:
     """Runs a task on one file and sends its messages to the parent, several at a time."""
 
     def __init__(self, connection: socket.socket, limits: ProcessLimits) -> None:
@@ -103,7 +103,7 @@ class FileAnswer:
         self._waiting = bytearray()
         self._read_bytes = self._made_bytes = 0
 
-    def send_all(self, name: str, file: BinaryIO, arguments: dict[str, Any]) -> bool:
+    def run(self, name: str, file: BinaryIO, arguments: dict[str, Any]) -> bool:
         """Run a task on a file and send its messages, then a last message: {"error": REASON, "last": RESULT}.
 
         REASON is None on success. RESULT is what this method returns.
@@ -132,8 +132,8 @@ class FileAnswer:
             error = "it is nested too deeply"
         except Exception as problem:  # a library may raise anything when it reads an untrusted file
             error = f"{type(problem).__name__}: {problem}"
-        is_last = held_bytes() > _MOST_KEPT_BYTES or reserved_bytes() > self._limits.memory_bytes / 2
-        self._waiting += pack({"error": error and error[:_MOST_REASON_CHARACTERS], "last": is_last})
+        is_last = resident_bytes() > _MOST_KEPT_BYTES or address_space_bytes() > self._limits.memory_bytes / 2
+        self._waiting += encode_message({"error": error and error[:_MOST_REASON_CHARACTERS], "last": is_last})
         self._flush()
         return is_last
 
@@ -142,7 +142,7 @@ class FileAnswer:
         if self._read_bytes >= PART_BYTES:
             self._read_bytes = self._made_bytes = 0
             limit_cpu(self._limits.cpu_s)
-        packed = pack(message)
+        packed = encode_message(message)
         self._made_bytes += max(len(packed) - _NOT_COUNTED_BYTES, 0)
         if self._made_bytes > self._limits.output_bytes:
             raise BadDocument(self._limits.too_much_output)
@@ -161,23 +161,23 @@ def limit_cpu(seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, hard))
 
 
-def held_bytes() -> int:
+def resident_bytes() -> int:
     """Return the resident memory of this process, in bytes. Outside Linux: the maximum so far."""
     try:
-        return _pages()[1] * resource.getpagesize()
+        return _memory_pages()[1] * resource.getpagesize()
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def reserved_bytes() -> int:
+def address_space_bytes() -> int:
     """Return the address space that this process uses, in bytes; 0 outside Linux."""
     try:
-        return _pages()[0] * resource.getpagesize()
+        return _memory_pages()[0] * resource.getpagesize()
     except OSError:
         return 0
 
 
-def _pages() -> list[int]:
+def _memory_pages() -> list[int]:
     """Return the numbers in `/proc/self/statm`, in memory pages: address space, resident memory and others."""
     with open("/proc/self/statm", "rb") as file:
         return [int(count) for count in file.read().split()]

@@ -41,7 +41,7 @@ class ProcessLimits:
     def too_much_output(self) -> str:
         return f"its text is larger than {self.output_bytes // 1_000_000} MB; split it"
 
-    def reason_of_death(self, exit_code: int) -> str:
+    def exit_reason(self, exit_code: int) -> str:
         """Return why a process ended before it had read its file.
 
         Args:
@@ -55,4 +55,4 @@ class ProcessLimits:
         return f"its reader crashed ({name}); it may use {self.memory_bytes >> 20:,} MiB of memory"
 
 
-DEFAULT = ProcessLimits()
+DEFAULT_LIMITS = ProcessLimits()

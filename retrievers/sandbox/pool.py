@@ -21,30 +21,30 @@ from typing import Any, BinaryIO, TypeVar
 from weakref import WeakSet
 
 from retrievers.core.errors import BadDocument, Unavailable
-from retrievers.sandbox.frames import Receiver
-from retrievers.sandbox.limits import DEFAULT, PART_BYTES, ProcessLimits
-from retrievers.sandbox.places import GaveWay, ReadingPlace, ReadingPlaces, turn
+from retrievers.sandbox.limits import DEFAULT_LIMITS, PART_BYTES, ProcessLimits
+from retrievers.sandbox.messages import MessageReceiver
+from retrievers.sandbox.reading_slots import ReadingPreempted, ReadingSlot, SlotPool, reading_attempt
 
-Stopped = Callable[[], bool]
+CancelCheck = Callable[[], bool]
 """Returns True if the caller no longer waits for the file."""
 Returned = TypeVar("Returned")
 
 MOST_REQUESTS = 16
 """Maximum number of files handed to a process at once."""
-_LOOK_EVERY_S = 0.2
+_POLL_S = 0.2
 """How often the receiver checks whether the caller still waits, in seconds."""
 _MOST_LONG = 2
-"""Number of places of a pool for long readings, see `retrievers.sandbox.places`."""
+"""Number of slots of a pool for long readings, see `retrievers.sandbox.reading_slots`."""
 _MOST_THREADS = 32
-"""Maximum number of calls of `in_thread` that read a file or wait for a place. Further calls wait for a thread."""
-_KEPT_S = 60.0
+"""Maximum number of calls of `run_in_thread` that read a file or wait for a slot. Further calls wait for a thread."""
+_IDLE_S = 60.0
 """How long an idle process is kept, in seconds."""
 _MOST_FILES_EACH = 500
 """Maximum number of files per process, because libraries may keep memory or state of each file."""
 
 
-def never() -> bool:
-    """Return False. The value of `stopped` for a caller that waits to the end."""
+def never_cancelled() -> bool:
+    """Return False. The value of `is_cancelled` for a caller that waits to the end."""
     return False
 
 
@@ -62,24 +62,28 @@ class Sandbox:
     """Reads files in separate processes.
 
     Args:
-        places: maximum number of files read in parallel, beside `_MOST_LONG` files that take long; further files wait.
-            If more files take long while others wait, the reading of one is ended, and begins anew when a place for
-            long ones is free. Only readings with `in_thread` are ended.
+        slots: maximum number of files read in parallel, beside `_MOST_LONG` files that take long; further files wait.
+            If more files take long while others wait, the reading of one is ended, and begins anew when a slot for
+            long ones is free. Only readings with `run_in_thread` are ended.
     """
 
-    def __init__(self, places: int, limits: ProcessLimits = DEFAULT) -> None:
-        self._places, self._limits = places, limits
-        self._free, self._long = ReadingPlaces(places), ReadingPlaces(_MOST_LONG)
+    def __init__(self, slots: int, limits: ProcessLimits = DEFAULT_LIMITS) -> None:
+        self._slot_count, self._limits = slots, limits
+        self._normal, self._long = SlotPool(slots), SlotPool(_MOST_LONG)
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
         self._lock = threading.Lock()
-        self._threads, self._long_threads = _threads()
+        self._threads, self._long_threads = _thread_pools()
         # A forked process must not read from its parent's sockets.
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(after_in_child=self._reset_after_fork)
         _pools.add(self)
 
     def run(
-        self, task: str, requests: Sequence[tuple[BinaryIO, Mapping[str, Any]]], *, stopped: Stopped = never
+        self,
+        task: str,
+        requests: Sequence[tuple[BinaryIO, Mapping[str, Any]]],
+        *,
+        is_cancelled: CancelCheck = never_cancelled,
     ) -> Generator[Iterator[dict[str, Any]], None, None]:
         """Run a task on each file. For each file in turn, yield an iterator over the JSON objects that the task yields.
 
@@ -91,29 +95,29 @@ class Sandbox:
                 the task's other arguments as JSON values.
         Raises:
             BadDocument: raised by an iterator if its file is invalid or exceeds the limits.
-            Unavailable: `stopped` returned True. May also be raised by an iterator.
-            GaveWay: raised by an iterator in `in_thread`, which handles it.
+            Unavailable: `is_cancelled` returned True. May also be raised by an iterator.
+            ReadingPreempted: raised by an iterator in `run_in_thread`, which handles it.
         """
         waiting = deque(requests)
         while waiting:
-            with ReadingPlace(self._free, self._long) as place, self._process(stopped) as process:
+            with ReadingSlot(self._normal, self._long) as slot, self._process(is_cancelled) as process:
                 process.send(task, waiting)
-                while waiting and process.is_well:
+                while waiting and process.is_healthy:
                     waiting.popleft()
-                    yield process.receive(stopped, place)
+                    yield process.receive(is_cancelled, slot)
 
-    async def in_thread(self, function: Callable[[Stopped], Returned]) -> Returned:
+    async def run_in_thread(self, function: Callable[[CancelCheck], Returned]) -> Returned:
         """Call a function that uses `run`, in a thread. Cancelling this call ends the reading process.
 
         Args:
-            function: takes the value to pass to `run` as `stopped`. It is called again from the start if the reading of
-                its file was ended in favour of others.
+            function: takes the value to pass to `run` as `is_cancelled`. It is called again from the start if its
+                reading was ended in favour of other files.
         Raises:
             Unavailable: a process or a file cannot be opened now. Errors of `function` are raised unchanged.
         """
         loop, stop = asyncio.get_running_loop(), threading.Event()
         try:
-            with suppress(GaveWay):
+            with suppress(ReadingPreempted):
                 return await loop.run_in_executor(self._threads, function, stop.is_set)
             return await loop.run_in_executor(self._long_threads, function, stop.is_set)
         except OSError as error:
@@ -123,8 +127,9 @@ class Sandbox:
             stop.set()
 
     @contextmanager
-    def _process(self, stopped: Stopped) -> Iterator["_Process"]:
-        _check_wanted(stopped)  # the caller may have left during the wait for a place: do not start a process for it
+    def _process(self, is_cancelled: CancelCheck) -> Iterator["_Process"]:
+        # The caller may have left during the wait for a slot: do not start a process for it.
+        _raise_if_cancelled(is_cancelled)
         process = self._take() or _Process(self._limits)
         self._busy.add(process)
         try:
@@ -132,7 +137,7 @@ class Sandbox:
         finally:
             self._busy.discard(process)
             if process.is_usable:
-                process.rest(self._retire)
+                process.start_idle_timer(self._end_idle)
                 with self._lock:
                     self._idle.append(process)
             else:
@@ -162,30 +167,30 @@ class Sandbox:
         for process in tuple(self._busy):
             process.end()
 
-    def _retire(self, process: "_Process") -> None:
-        """End a process that has been idle for `_KEPT_S`."""
+    def _end_idle(self, process: "_Process") -> None:
+        """End a process that has been idle for `_IDLE_S`."""
         with self._lock:
             if process not in self._idle:
                 return
             self._idle.remove(process)
         process.end()
 
-    def _forget(self) -> None:
-        self._free, self._long = ReadingPlaces(self._places), ReadingPlaces(_MOST_LONG)
+    def _reset_after_fork(self) -> None:
+        self._normal, self._long = SlotPool(self._slot_count), SlotPool(_MOST_LONG)
         self._idle, self._busy, self._lock = [], set(), threading.Lock()
-        self._threads, self._long_threads = _threads()
+        self._threads, self._long_threads = _thread_pools()
 
 
-def _check_wanted(stopped: Stopped) -> None:
-    if stopped():
+def _raise_if_cancelled(is_cancelled: CancelCheck) -> None:
+    if is_cancelled():
         raise Unavailable("the file", "nobody waits for it any more")
 
 
-def _threads() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
-    """Return the threads of `in_thread`: for first readings of files, and for files whose first reading was ended."""
+def _thread_pools() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    """Return the threads of `run_in_thread`: for first readings of files, and for readings after a preemption."""
     return (
-        ThreadPoolExecutor(_MOST_THREADS, "sandbox", setattr, (turn, "first", True)),
-        ThreadPoolExecutor(_MOST_LONG, "sandbox-long", setattr, (turn, "again", True)),
+        ThreadPoolExecutor(_MOST_THREADS, "sandbox", setattr, (reading_attempt, "is_first", True)),
+        ThreadPoolExecutor(_MOST_LONG, "sandbox-long", setattr, (reading_attempt, "is_retry", True)),
     )
 
 
@@ -205,15 +210,15 @@ class _Process:
             self._connection, theirs = socket.socketpair()
             undoing.callback(self._connection.close)
             with theirs:
-                self._process = self._started(theirs)
+                self._process = self._start(theirs)
             undoing.pop_all()
-        self._connection.settimeout(_LOOK_EVERY_S)
-        self._receiver = Receiver(self._connection, limits.output_bytes + 1024)
+        self._connection.settimeout(_POLL_S)
+        self._receiver = MessageReceiver(self._connection, limits.output_bytes + 1024)
         self._files = self._outstanding = 0
-        self._resting: threading.Timer | None = None
-        self.is_well = True
+        self._idle_timer: threading.Timer | None = None
+        self.is_healthy = True
 
-    def _started(self, theirs: socket.socket) -> "subprocess.Popen[bytes]":
+    def _start(self, theirs: socket.socket) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             (sys.executable, "-P", "-m", "retrievers.sandbox.child", json.dumps(asdict(self._limits)), self._folder),
             stdin=theirs.fileno(),
@@ -236,8 +241,8 @@ class _Process:
 
     def send(self, task: str, requests: Iterable[tuple[BinaryIO, Mapping[str, Any]]]) -> None:
         """Send files to read. Their results are received in this order."""
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         files, arguments = zip(*requests, strict=True)
         for file in files:
             # another process may have read ahead in this file before it was ended, and file positions are shared
@@ -249,22 +254,22 @@ class _Process:
             sent = socket.send_fds(self._connection, [request], [file.fileno() for file in files])
             self._connection.sendall(request[sent:])
 
-    def receive(self, stopped: Stopped, place: ReadingPlace) -> Iterator[dict[str, Any]]:
+    def receive(self, is_cancelled: CancelCheck, slot: ReadingSlot) -> Iterator[dict[str, Any]]:
         """Yield the task's messages for the next file that was sent. Raises like the iterators of `Sandbox.run`.
 
         If the caller stops before the end, the process cannot be used for other files.
 
         Args:
-            stopped: returns True if the caller no longer waits.
-            place: the place that this reading occupies; may be exchanged for a long one.
+            is_cancelled: returns True if the caller no longer waits.
+            slot: the slot that this reading occupies; may be exchanged for a long one.
         """
-        self.is_well = False
+        self.is_healthy = False
         waited_s, read_bytes = 0.0, 0
         while True:
-            _check_wanted(stopped)
+            _raise_if_cancelled(is_cancelled)
             if waited_s > self._limits.wait_s:
                 raise BadDocument(self._limits.out_of_time)
-            place.pass_on()
+            slot.move_if_long()
             began = time.monotonic()
             try:
                 message = self._receiver.receive()
@@ -272,13 +277,13 @@ class _Process:
                 waited_s += time.monotonic() - began
                 continue
             except EOFError:
-                raise BadDocument(self._death_reason()) from None
+                raise BadDocument(self._exit_reason()) from None
             except ValueError:
                 raise BadDocument(self._limits.too_much_output) from None
             waited_s += time.monotonic() - began
             if "error" in message:
                 self._outstanding -= 1
-                self.is_well = not message["last"]
+                self.is_healthy = not message["last"]
                 if message["error"] is not None:
                     raise BadDocument(message["error"])
                 return
@@ -290,22 +295,22 @@ class _Process:
     @property
     def is_usable(self) -> bool:
         """Whether this process can be sent more files to read."""
-        return self.is_well and not self._outstanding and self._files < _MOST_FILES_EACH
+        return self.is_healthy and not self._outstanding and self._files < _MOST_FILES_EACH
 
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def rest(self, retire: Callable[["_Process"], None]) -> None:
-        """Call `retire` with this process after `_KEPT_S` seconds, unless files are sent to it before."""
-        self._resting = threading.Timer(_KEPT_S, retire, (self,))
-        self._resting.daemon = True
-        self._resting.start()
+    def start_idle_timer(self, retire: Callable[["_Process"], None]) -> None:
+        """Call `retire` with this process after `_IDLE_S` seconds, unless files are sent to it before."""
+        self._idle_timer = threading.Timer(_IDLE_S, retire, (self,))
+        self._idle_timer.daemon = True
+        self._idle_timer.start()
 
     def end(self) -> None:
         """Kill the process and its children, and remove its files."""
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         self.kill()
         self._connection.close()
         self._process.wait()
@@ -317,8 +322,8 @@ class _Process:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _death_reason(self) -> str:
+    def _exit_reason(self) -> str:
         try:
-            return self._limits.reason_of_death(self._process.wait(_LOOK_EVERY_S))
+            return self._limits.exit_reason(self._process.wait(_POLL_S))
         except subprocess.TimeoutExpired:
             return "its reader ended unexpectedly"

@@ -18,23 +18,23 @@ from pathlib import Path
 from retrievers.core.errors import BadDocument, Unavailable
 from retrievers.sandbox.child import limit_cpu, limit_resources
 from retrievers.sandbox.limits import ProcessLimits
-from retrievers.sandbox.pool import Stopped
+from retrievers.sandbox.pool import CancelCheck
 
-_LOOK_EVERY_S = 0.2
+_POLL_S = 0.2
 _MOST_SAID_BYTES = 4000
 
 
-def run_program(command: Sequence[str], folder: Path, limits: ProcessLimits, stopped: Stopped) -> None:
+def run_program(command: Sequence[str], folder: Path, limits: ProcessLimits, is_cancelled: CancelCheck) -> None:
     """Run a program to its end. Processes that it started and that still run are then killed.
 
     Args:
         command: the program's path and its arguments.
         folder: its working folder, home and folder for temporary files.
         limits: memory and processor time apply to each of its processes.
-        stopped: returns True if the caller no longer waits.
+        is_cancelled: returns True if the caller no longer waits.
     Raises:
         BadDocument: the program fails or exceeds the limits.
-        Unavailable: `stopped` returned True.
+        Unavailable: `is_cancelled` returned True.
     """
     said = folder / "said.txt"
     environment = {
@@ -56,27 +56,27 @@ def run_program(command: Sequence[str], folder: Path, limits: ProcessLimits, sto
             start_new_session=True,
         )
     try:
-        code = _waited(process, limits, stopped)
+        code = _wait_for_exit(process, limits, is_cancelled)
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if code < 0:
-        raise BadDocument(limits.reason_of_death(code))
+        raise BadDocument(limits.exit_reason(code))
     if code:
         lines = said.read_bytes()[-_MOST_SAID_BYTES:].decode(errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         raise BadDocument(last or f"{Path(command[0]).name} ended with exit code {code}")
 
 
-def _waited(process: "subprocess.Popen[bytes]", limits: ProcessLimits, stopped: Stopped) -> int:
+def _wait_for_exit(process: "subprocess.Popen[bytes]", limits: ProcessLimits, is_cancelled: CancelCheck) -> int:
     """Wait for the end of a process and return its exit code. Raises like `run_program`, also after `limits.wait_s`."""
     deadline = time.monotonic() + limits.wait_s
     while True:
         try:
-            return process.wait(_LOOK_EVERY_S)
+            return process.wait(_POLL_S)
         except subprocess.TimeoutExpired:
-            if stopped():
+            if is_cancelled():
                 raise Unavailable("the file", "nobody waits for it any more") from None
             if time.monotonic() > deadline:
                 raise BadDocument(limits.out_of_time) from None

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.extras import install_command
-from retrievers.ingest.clean import one_line
+from retrievers.core.optional_dependencies import install_command
 from retrievers.ingest.documents import RejectedItem
-from retrievers.ingest.office import MAX_WHOLE_FILE_BYTES
-from retrievers.sandbox import Stopped
-from retrievers.sync.files import Unreadable, id_of_path, is_read, read_files, too_large
-from retrievers.sync.source import MOST_ITEMS, Listing, Read, SourceItem, Wanted, check_running
+from retrievers.ingest.readers.office_readers import MAX_WHOLE_FILE_BYTES
+from retrievers.ingest.readers.text_cleaning import one_line
+from retrievers.sandbox import CancelCheck
+from retrievers.sync.files import UnreadableFile, is_ingestible, path_document_id, read_files, size_problem
+from retrievers.sync.source import MOST_ITEMS, ItemRequest, Listing, ReadEvent, SourceItem, raise_if_cancelled
 
 _PIECE_BYTES = 1 << 20
 _TIMEOUT_S = 20
 
 
 @dataclass(slots=True)
-class Bucket:
+class BucketSource:
     """The objects below a prefix whose names end like those of files that can be read."""
 
     bucket: str
@@ -32,25 +32,25 @@ class Bucket:
     _client: Any = None
 
     @property
-    def shown(self) -> str:
-        """See `Source.shown`."""
+    def name(self) -> str:
+        """See `Source.name`."""
         return f"s3://{self.bucket}/{self.prefix.rstrip('/')}"
 
-    def listing(self, stopped: Stopped) -> Listing:
-        """See `Source.listing`."""
+    def list_items(self, is_cancelled: CancelCheck) -> Listing:
+        """See `Source.list_items`."""
         items, failed = list[SourceItem](), list[RejectedItem]()
         self._names = {}
-        client = self._opened()
+        client = self._open_client()
         try:
             pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
             for page in pages:
-                check_running(stopped)
+                raise_if_cancelled(is_cancelled)
                 for one in page.get("Contents", ()):
                     name = str(one["Key"]).removeprefix(self.prefix).lstrip("/")
-                    key = id_of_path(name)
-                    if not is_read(name) or key in self._names:
+                    key = path_document_id(name)
+                    if not is_ingestible(name) or key in self._names:
                         continue
-                    if reason := too_large(int(one["Size"])):
+                    if reason := size_problem(int(one["Size"])):
                         failed.append(RejectedItem(key, None, reason))
                         continue
                     if len(items) >= MOST_ITEMS:
@@ -60,28 +60,28 @@ class Bucket:
                     self._names[key] = str(one["Key"]), str(one["ETag"])
                     items.append(SourceItem(key, f"{one['ETag']} {one['Size']}"))
         except self._errors() as error:
-            raise self._said(error) from None
+            raise self._unavailable(error) from None
         return Listing(items, [one.where for one in failed], failed)
 
-    def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
+    def read(self, requests: Sequence[ItemRequest], is_cancelled: CancelCheck) -> Iterator[ReadEvent]:
         """See `Source.read`."""
-        return read_files(wanted, stopped, self._load, self.shown)
+        return read_files(requests, is_cancelled, self._load, self.name)
 
     def _load(self, key: str, into: BinaryIO) -> None:
         name, etag = self._names[key]
-        client = self._opened()
+        client = self._open_client()
         try:
             # Fails if the object has changed since the listing; the next run lists the new version.
             body = client.get_object(Bucket=self.bucket, Key=name, IfMatch=etag)["Body"]
             size = 0
             while piece := body.read(_PIECE_BYTES):
                 if (size := size + len(piece)) > MAX_WHOLE_FILE_BYTES:
-                    raise Unreadable(str(too_large(size)))
+                    raise UnreadableFile(str(size_problem(size)))
                 into.write(piece)
         except self._errors() as error:
-            raise Unreadable(self._said(error).reason) from None
+            raise UnreadableFile(self._unavailable(error).reason) from None
 
-    def _opened(self) -> Any:
+    def _open_client(self) -> Any:
         if self._client is None:
             try:
                 boto3, config = importlib.import_module("boto3"), importlib.import_module("botocore.config")
@@ -94,7 +94,7 @@ class Bucket:
             try:
                 self._client = boto3.session.Session().client("s3", config=settings)
             except self._errors() as error:
-                raise self._said(error) from None
+                raise self._unavailable(error) from None
         return self._client
 
     @staticmethod
@@ -102,5 +102,5 @@ class Bucket:
         exceptions = importlib.import_module("botocore.exceptions")
         return exceptions.BotoCoreError, exceptions.ClientError, OSError, ValueError
 
-    def _said(self, error: Exception) -> Unavailable:
-        return Unavailable(self.shown, one_line(str(error) or type(error).__name__, 200))
+    def _unavailable(self, error: Exception) -> Unavailable:
+        return Unavailable(self.name, one_line(str(error) or type(error).__name__, 200))

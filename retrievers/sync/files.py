@@ -7,64 +7,64 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
-from retrievers.ingest.clean import Cleaner, printable
-from retrievers.ingest.formats import READERS
-from retrievers.ingest.office import MAX_WHOLE_FILE_BYTES
-from retrievers.ingest.read import read_each
-from retrievers.ingest.source import SourceFile as File
-from retrievers.sandbox import MOST_REQUESTS, Stopped
-from retrievers.sync.source import Read, Unread, Wanted, check_running, reads_of
+from retrievers.ingest.readers.file_input import read_source_files
+from retrievers.ingest.readers.file_readers import READERS
+from retrievers.ingest.readers.office_readers import MAX_WHOLE_FILE_BYTES
+from retrievers.ingest.readers.source_file import SourceFile as File
+from retrievers.ingest.readers.text_cleaning import Cleaner, printable
+from retrievers.sandbox import MOST_REQUESTS, CancelCheck
+from retrievers.sync.source import ItemRequest, ReadEvent, UnreadableItem, raise_if_cancelled, read_events
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """One file cannot be read now. The message says why."""
 
 
-def is_read(name: str) -> bool:
+def is_ingestible(name: str) -> bool:
     """Return whether `signalbox ingest` would read the file at a path: a known format, no hidden file or folder."""
     path = PurePosixPath(name)
     return path.suffix.lower() in READERS and not any(part.startswith(".") for part in path.parts)
 
 
-def id_of_path(name: str) -> str:
+def path_document_id(name: str) -> str:
     """Return the id of the document in the file at a path, for a file that does not state an id itself."""
-    return Cleaner().text(name)
+    return Cleaner().clean_text(name)
 
 
 def read_files(
-    wanted: Sequence[Wanted],
-    stopped: Stopped,
+    requests: Sequence[ItemRequest],
+    is_cancelled: CancelCheck,
     load: Callable[[str, BinaryIO], None],
-    shown: str,
-) -> Iterator[Read]:
+    source_name: str,
+) -> Iterator[ReadEvent]:
     """Yield the documents of files, see `Source.read`, reading a few files at a time.
 
     Args:
-        load: writes the content of the file with a key into an open file; raises Unreadable.
-        shown: name of the source, put before the path in messages.
+        load: writes the content of the file with a key into an open file; raises `UnreadableFile`.
+        source_name: name of the source, put before the path in messages.
     """
-    left = iter(wanted)
+    left = iter(requests)
     while some := list(islice(left, MOST_REQUESTS)):
         with ExitStack() as opened:
             files: list[File] = []
             for one in some:
-                check_running(stopped)
+                raise_if_cancelled(is_cancelled)
                 file = opened.enter_context(tempfile.TemporaryFile(prefix="signalbox-"))
                 try:
                     load(one.key, file)
-                except Unreadable as error:
-                    yield Unread(one.key, str(error))
+                except UnreadableFile as error:
+                    yield UnreadableItem(one.key, str(error))
                     continue
                 size_bytes = file.tell()
                 file.seek(0)
                 path = PurePosixPath(one.key)
-                where = printable(f"{shown}/{one.key}")
+                where = printable(f"{source_name}/{one.key}")
                 files.append(File(file, where, one.key, path.stem, path.suffix.lower(), size_bytes))
-            for read, items in read_each(files, stopped):
-                yield from reads_of(read.id, items)
+            for read, items in read_source_files(files, is_cancelled):
+                yield from read_events(read.id, items)
 
 
-def too_large(size_bytes: int) -> str | None:
-    """Return in words why a file of this size is too large to fetch; None if it is small enough."""
+def size_problem(size_bytes: int) -> str | None:
+    """Return a message that says why a file of this size is too large to fetch; None if it is small enough."""
     most = MAX_WHOLE_FILE_BYTES
     return f"larger than {most >> 20} MB" if size_bytes > most else None

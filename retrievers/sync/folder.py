@@ -9,37 +9,46 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from retrievers.core.collection_schema import Schema
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.schema import Schema
-from retrievers.ingest.clean import printable
 from retrievers.ingest.documents import RejectedItem
-from retrievers.ingest.read import Entry, Unreachable, cannot_open, entries_of, read_each
-from retrievers.ingest.schema import read_schema_file, schema_of
-from retrievers.ingest.source import SourceFile as File
-from retrievers.sandbox import MOST_REQUESTS, Stopped
-from retrievers.sync.source import ItemEnd, Listing, Read, SourceItem, Unread, Wanted, check_running, reads_of
+from retrievers.ingest.readers.file_input import FileEntry, UnreachablePath, list_entries, open_error, read_source_files
+from retrievers.ingest.readers.schema_file import read_schema_file, schema_of
+from retrievers.ingest.readers.source_file import SourceFile as File
+from retrievers.ingest.readers.text_cleaning import printable
+from retrievers.sandbox import MOST_REQUESTS, CancelCheck
+from retrievers.sync.source import (
+    ItemEnd,
+    ItemRequest,
+    Listing,
+    ReadEvent,
+    SourceItem,
+    UnreadableItem,
+    raise_if_cancelled,
+    read_events,
+)
 
 _SURE_AFTER_NS = 2_000_000_000
 """Time resolution of file systems, in nanoseconds. A file changed more recently may change again at the same time."""
 
 
 @dataclass(slots=True)
-class Folder:
+class FolderSource:
     """Files below a path. Ids, titles, front matter and `schema.json` are those of `signalbox ingest`.
 
     A file is opened if its size, times or inode have changed, and read into documents if its digest has changed, too.
     """
 
     path: Path
-    _entries: dict[str, Entry] = field(default_factory=dict)
+    _entries: dict[str, FileEntry] = field(default_factory=dict)
 
     @property
-    def shown(self) -> str:
-        """See `Source.shown`. Links are not resolved: a link that points to another folder stays the same source."""
+    def name(self) -> str:
+        """See `Source.name`. Links are not resolved: a link that points to another folder stays the same source."""
         return Path(os.path.abspath(self.path)).as_posix()
 
-    def listing(self, stopped: Stopped) -> Listing:
-        """See `Source.listing`."""
+    def list_items(self, is_cancelled: CancelCheck) -> Listing:
+        """See `Source.list_items`."""
         if not self.path.exists():
             raise BadRequest(f"the source {printable(str(self.path))} does not exist", where="source")
         root = self.path.as_posix()
@@ -48,14 +57,14 @@ class Folder:
         failed: list[RejectedItem] = []
         unlisted: list[str] = []
         self._entries = {}
-        for entry in entries_of(self.path):
-            check_running(stopped)
+        for entry in list_entries(self.path):
+            raise_if_cancelled(is_cancelled)
             if isinstance(entry, RejectedItem):
-                if entry.where == root and isinstance(entry, Unreachable):
+                if entry.where == root and isinstance(entry, UnreachablePath):
                     raise Unavailable("the source", entry.reason)
                 if entry.where != root:  # a folder without files is an empty source, not a failure
                     failed.append(entry)
-                if isinstance(entry, Unreachable):
+                if isinstance(entry, UnreachablePath):
                     unlisted.append(entry.where.removeprefix(printable(root) + "/"))
             elif entry.id not in self._entries:
                 self._entries[entry.id] = entry
@@ -63,18 +72,18 @@ class Folder:
         schema = schema_of(self.path) if self.path.is_dir() else None
         return Listing(items, unlisted, failed, read_schema_file(schema) if schema else Schema())
 
-    def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
+    def read(self, requests: Sequence[ItemRequest], is_cancelled: CancelCheck) -> Iterator[ReadEvent]:
         """See `Source.read`."""
-        left = iter(wanted)
+        left = iter(requests)
         while some := list(islice(left, MOST_REQUESTS)):
-            check_running(stopped)
-            yield from self._read_some(some, stopped)
+            raise_if_cancelled(is_cancelled)
+            yield from self._read_some(some, is_cancelled)
 
-    def _read_some(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
+    def _read_some(self, requests: Sequence[ItemRequest], is_cancelled: CancelCheck) -> Iterator[ReadEvent]:
         with ExitStack() as opened:
             files: list[File] = []
             digests: dict[str, bytes] = {}
-            for one in wanted:
+            for one in requests:
                 entry = self._entries[one.key]
                 try:
                     file = opened.enter_context(entry.path.open("rb"))
@@ -82,16 +91,16 @@ class Folder:
                     file.seek(0)
                     size_bytes = os.fstat(file.fileno()).st_size
                 except OSError as error:
-                    yield Unread(one.key, cannot_open(entry.path, error))
+                    yield UnreadableItem(one.key, open_error(entry.path, error))
                     continue
                 if digest == one.digest:
-                    yield ItemEnd(one.key, digest, is_same=True)
+                    yield ItemEnd(one.key, digest, is_unchanged=True)
                     continue
                 digests[one.key] = digest
                 ending = entry.path.suffix.lower()
                 files.append(File(file, entry.where, entry.id, entry.title, ending, size_bytes))
-            for read, items in read_each(files, stopped):
-                yield from reads_of(read.id, items, digests[read.id])
+            for read, items in read_source_files(files, is_cancelled):
+                yield from read_events(read.id, items, digests[read.id])
 
 
 def _version(path: Path, now_ns: int) -> str | None:

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.ingest.clean import one_line
 from retrievers.ingest.documents import RejectedItem
-from retrievers.sandbox import Stopped
-from retrievers.sync.files import Unreadable, id_of_path, is_read, read_files, too_large
-from retrievers.sync.source import Listing, Read, SourceItem, Wanted, check_running
+from retrievers.ingest.readers.text_cleaning import one_line
+from retrievers.sandbox import CancelCheck
+from retrievers.sync.files import UnreadableFile, is_ingestible, path_document_id, read_files, size_problem
+from retrievers.sync.source import ItemRequest, Listing, ReadEvent, SourceItem, raise_if_cancelled
 
-_WITHIN_S = 120.0
+_TIMEOUT_S = 120.0
 _FILES = ("100644", "100755")
 
 
 @dataclass(slots=True)
-class Checkout:
+class GitSource:
     """The committed files of a checkout or a bare repository.
 
     Attributes:
@@ -39,13 +39,13 @@ class Checkout:
             raise BadRequest(f'"{one_line(self.commit, 80)}" is not the name of a commit', where="source")
 
     @property
-    def shown(self) -> str:
-        """See `Source.shown`."""
+    def name(self) -> str:
+        """See `Source.name`."""
         return f"git:{Path(os.path.abspath(self.path)).as_posix()}@{self.commit}"
 
-    def listing(self, stopped: Stopped) -> Listing:
-        """See `Source.listing`."""
-        check_running(stopped)
+    def list_items(self, is_cancelled: CancelCheck) -> Listing:
+        """See `Source.list_items`."""
+        raise_if_cancelled(is_cancelled)
         if not self.path.exists():
             raise BadRequest(f"the source {self.path} does not exist", where="source")
         listed = self._git("ls-tree", "-r", "-l", "-z", "--full-tree", f"{self.commit}^{{tree}}")
@@ -55,26 +55,26 @@ class Checkout:
             about, _, raw = line.partition(b"\t")
             mode, _, blob, size = about.decode().split()
             name = os.fsdecode(raw)
-            key = id_of_path(name)
-            if mode not in _FILES or not is_read(name) or key in self._blobs:
+            key = path_document_id(name)
+            if mode not in _FILES or not is_ingestible(name) or key in self._blobs:
                 continue
-            if reason := too_large(int(size)):
+            if reason := size_problem(int(size)):
                 failed.append(RejectedItem(key, None, reason))
                 continue
             self._blobs[key] = blob, int(size)
             items.append(SourceItem(key, blob))
         return Listing(items, [one.where for one in failed], failed)
 
-    def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
+    def read(self, requests: Sequence[ItemRequest], is_cancelled: CancelCheck) -> Iterator[ReadEvent]:
         """See `Source.read`."""
-        return read_files(wanted, stopped, self._load, self.shown)
+        return read_files(requests, is_cancelled, self._load, self.name)
 
     def _load(self, key: str, into: BinaryIO) -> None:
         blob, _ = self._blobs[key]
         try:
             into.write(self._git("cat-file", "blob", blob))
         except Unavailable as error:
-            raise Unreadable(error.reason) from None
+            raise UnreadableFile(error.reason) from None
 
     def _git(self, *arguments: str) -> bytes:
         """Return the output of a git command that neither runs code from the repository nor fetches objects."""
@@ -90,7 +90,7 @@ class Checkout:
         # git refuses folders of other users. Reading objects from them is harmless.
         command = [program, "-c", "safe.directory=*", "-C", str(self.path), *arguments]
         try:
-            done = subprocess.run(command, capture_output=True, env=environment, timeout=_WITHIN_S, check=False)
+            done = subprocess.run(command, capture_output=True, env=environment, timeout=_TIMEOUT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Unavailable("the source", f"git gives no answer ({type(error).__name__})") from error
         if done.returncode:

@@ -2,7 +2,7 @@
 
 from typing import LiteralString
 
-KNOWN = "SELECT item, version, digest FROM signalbox.sync_item WHERE tenant = %(tenant)s AND sync = %(sync)s"
+KNOWN_ITEMS = "SELECT item, version, digest FROM signalbox.sync_item WHERE tenant = %(tenant)s AND sync = %(sync)s"
 DAMAGED = """
     SELECT m.item, m.document_id FROM signalbox.sync_document m
     LEFT JOIN signalbox.collection c ON c.tenant = m.tenant AND c.name = m.collection AND c.part_of IS NULL
@@ -17,7 +17,7 @@ DOCUMENTS_OF = """
 _NO_ITEM = "FROM signalbox.sync_document WHERE tenant = %(tenant)s AND sync = %(sync)s AND item IS NULL"
 ORPHANS = f"SELECT document_id {_NO_ITEM}"
 COUNT_ORPHANS: LiteralString = f"SELECT count(*) {_NO_ITEM}"
-STORED = """
+DOCUMENT_COUNTS = """
     SELECT (SELECT count(*) FROM signalbox.sync_document m WHERE m.tenant = s.tenant AND m.sync = s.id), s.documents
     FROM signalbox.sync s WHERE s.tenant = %(tenant)s AND s.id = %(sync)s
 """
@@ -62,22 +62,22 @@ ORPHAN_UNSEEN = """
     WHERE tenant = %(tenant)s AND sync = %(sync)s AND item = ANY (%(ended)s) AND run < %(run)s
       AND (document_id, item) NOT IN (SELECT * FROM unnest(%(ids)s::text[], %(items)s::text[]))
 """
-NOTE_DIGESTS = """
+RECORD_DIGESTS = """
     UPDATE signalbox.sync_document m SET digest = d.digest
     FROM signalbox.document d JOIN signalbox.collection c ON c.tenant = d.tenant AND c.number = d.collection
     WHERE m.tenant = %(tenant)s AND m.collection = %(collection)s AND m.sync = %(sync)s
       AND m.document_id = ANY (%(ids)s) AND d.tenant = m.tenant AND c.name = m.collection AND c.part_of IS NULL
       AND d.id = m.document_id AND d.delivery <= %(delivery)s
 """
-NOTE_ITEMS = """
+RECORD_ITEMS = """
     INSERT INTO signalbox.sync_item (tenant, sync, item, version, digest)
     SELECT %(tenant)s, %(sync)s, item, version, digest
     FROM unnest(%(items)s::text[], %(versions)s::text[], %(digests)s::bytea[]) AS new (item, version, digest)
     ON CONFLICT (tenant, sync, item) DO UPDATE SET version = excluded.version, digest = excluded.digest
 """
-ADVANCED = "UPDATE signalbox.job SET tries = 0, deaths = 0 WHERE tenant = %(tenant)s AND id = %(id)s"
+RESET_TRIES = "UPDATE signalbox.job SET tries = 0, deaths = 0 WHERE tenant = %(tenant)s AND id = %(id)s"
 COUNT_DELETED = "UPDATE signalbox.job SET deleted = deleted + %(count)s WHERE tenant = %(tenant)s AND id = %(id)s"
-DOOMED = """
+SELECT_ORPHANS = """
     SELECT document_id FROM signalbox.sync_document
     WHERE tenant = %(tenant)s AND sync = %(sync)s AND item IS NULL ORDER BY document_id LIMIT %(most)s FOR UPDATE
 """
@@ -85,15 +85,15 @@ DELETE = """
     DELETE FROM signalbox.sync_document
     WHERE tenant = %(tenant)s AND collection = %(collection)s AND document_id = ANY (%(ids)s)
 """
-NUMBER = """
+COLLECTION_NUMBER = """
     SELECT number FROM signalbox.collection WHERE tenant = %(tenant)s AND name = %(collection)s AND part_of IS NULL
 """
-END = """
+FINISH_RUN = """
     UPDATE signalbox.sync s SET documents = (
         SELECT count(*) FROM signalbox.sync_document m WHERE m.tenant = s.tenant AND m.sync = s.id)
     WHERE s.tenant = %(tenant)s AND s.id = %(sync)s RETURNING s.documents
 """
-FORGET_READ = """
+RESET_ITEMS = """
     UPDATE signalbox.sync_item i SET version = NULL, digest = NULL FROM signalbox.sync_document m
     WHERE m.tenant = %(tenant)s AND m.collection = %(collection)s
       AND (%(document)s::text IS NULL OR m.document_id = %(document)s)

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from retrievers.core.errors import BadRequest, NotFound, Unavailable
-from retrievers.core.types import Viewer, whole
-from retrievers.ingest.job_types import Job, Lease
-from retrievers.ingest.jobs import JobQueue
+from retrievers.core.types import Viewer, unrestricted_viewer
+from retrievers.ingest.jobs.job_queue import JobQueue
+from retrievers.ingest.jobs.job_types import Job, Lease
 from retrievers.postgres.database import Database
-from retrievers.sync.forgotten import forget_source
-from retrievers.sync.mirror import Mirror
+from retrievers.sync.forgotten_sources import forget_source
+from retrievers.sync.mirror_run import Mirror
 
 MOST_LISTED = 200
-_SAID_EVERY_S = 30.0
+_RECORD_EVERY_S = 30.0
 """How often a worker records the schedules of its settings in the database, in seconds."""
-_HEARD_S = 120.0
+_WORKER_SEEN_S = 120.0
 """How long after such a record a schedule counts as having a worker, in seconds."""
 
 
@@ -36,7 +36,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class MirrorStatus:
     """A source that a collection follows, as its tenant sees it.
 
     Attributes:
@@ -60,7 +60,7 @@ class Followed:
     last: Job | None
 
 
-class Schedules:
+class MirrorScheduler:
     """The mirrors of all tenants in one database, which several processes may share.
 
     Args:
@@ -69,9 +69,9 @@ class Schedules:
 
     def __init__(self, database: Database, jobs: JobQueue, own: Sequence[Schedule] = ()) -> None:
         self._database, self._jobs, self._own = database, jobs, own
-        self._said_at = -math.inf
+        self._recorded_at = -math.inf
 
-    async def write_due(self) -> None:
+    async def queue_due_runs(self) -> None:
         """Queue the runs of this process's own schedules that are due. Several processes queue a run only once.
 
         Raises:
@@ -79,24 +79,24 @@ class Schedules:
         """
         if not self._own:
             return
-        if time.monotonic() - self._said_at >= _SAID_EVERY_S:
+        if time.monotonic() - self._recorded_at >= _RECORD_EVERY_S:
             for one in self._own:
                 await self._register(one)
-            self._said_at = time.monotonic()
+            self._recorded_at = time.monotonic()
         for tenant in {one.mirror.tenant for one in self._own}:
             ids = [one.mirror.manifest.sync for one in self._own if one.mirror.tenant == tenant]
-            async with self._database.transaction(whole(tenant)) as connection:
-                await connection.execute(_DUE, {"tenant": tenant, "ids": ids})
+            async with self._database.transaction(unrestricted_viewer(tenant)) as connection:
+                await connection.execute(_QUEUE_DUE_RUNS, {"tenant": tenant, "ids": ids})
 
     async def _register(self, schedule: Schedule) -> None:
         mirror = schedule.mirror
-        values = {**_row(mirror), "name": schedule.name, "every_s": schedule.every_s, "heard_s": _HEARD_S}
+        values = {**_row(mirror), "name": schedule.name, "every_s": schedule.every_s, "heard_s": _WORKER_SEEN_S}
         # One transaction per statement: together, workers with different settings could deadlock.
         for statement in (_REGISTER, _TAKE_NAME):
-            async with self._database.transaction(whole(mirror.tenant)) as connection:
+            async with self._database.transaction(unrestricted_viewer(mirror.tenant)) as connection:
                 await connection.execute(statement, values)
 
-    async def begin(self, mirror: Mirror) -> Lease:
+    async def begin_run(self, mirror: Mirror) -> Lease:
         """Start a run of a mirror for the caller to carry out. A queued or abandoned run is taken over.
 
         Raises:
@@ -104,10 +104,10 @@ class Schedules:
         """
         job, token = uuid.uuid4(), uuid.uuid4()
         values = {**_row(mirror), "job": job, "lease": token, "seconds": self._jobs.lease_s}
-        async with self._database.transaction(whole(mirror.tenant)) as connection:
-            await connection.execute(_MEET, values)
+        async with self._database.transaction(unrestricted_viewer(mirror.tenant)) as connection:
+            await connection.execute(_INSERT_MIRROR, values)
             await connection.execute(_LOCK, values)
-            row = await (await connection.execute(_OPEN, values)).fetchone()
+            row = await (await connection.execute(_UNFINISHED_RUN, values)).fetchone()
             if row is not None and row[1]:
                 reason = f"job {row[0].hex} is already syncing it; wait until it ends"
                 raise Unavailable("the source", reason, retry_after_s=self._jobs.lease_s)
@@ -116,34 +116,34 @@ class Schedules:
             await connection.execute(_BEGIN if row is None else _TAKE_OVER, values)
         return Lease(mirror.tenant, job, token)
 
-    async def listed(self, who: str | Viewer) -> list[Followed]:
+    async def list_mirrors(self, who: str | Viewer) -> list[MirrorStatus]:
         """Return the tenant's mirrors, at most MOST_LISTED, sorted by name and collection, each with its last run.
 
         This process's own schedules that have never run come after them.
         """
-        found, tenant = {one.id: one for one in await self._met(who)}, Viewer.of(who).tenant
+        found, tenant = {one.id: one for one in await self._recorded_mirrors(who)}, Viewer.of(who).tenant
         for one in self._own:
-            source, collection = one.mirror.source.shown, one.mirror.collection
+            source, collection = one.mirror.source.name, one.mirror.collection
             if one.mirror.tenant != tenant:
                 continue
             id = one.mirror.manifest.sync.hex
-            new = Followed(id, one.name, source, collection, one.every_s, False, None, None, None)
-            met = found.get(id, new)
-            if met.every_s is None:  # it was only run by hand so far
-                met = replace(met, name=one.name, every_s=one.every_s)
-            found[id] = met
+            new = MirrorStatus(id, one.name, source, collection, one.every_s, False, None, None, None)
+            status = found.get(id, new)
+            if status.every_s is None:  # it was only run by hand so far
+                status = replace(status, name=one.name, every_s=one.every_s)
+            found[id] = status
         return [*found.values()]
 
-    async def _met(self, who: str | Viewer) -> list[Followed]:
-        values = {"tenant": Viewer.of(who).tenant, "most": MOST_LISTED, "heard_s": _HEARD_S}
+    async def _recorded_mirrors(self, who: str | Viewer) -> list[MirrorStatus]:
+        values = {"tenant": Viewer.of(who).tenant, "most": MOST_LISTED, "heard_s": _WORKER_SEEN_S}
         rows = await self._database.fetch(who, _LISTED, values)
         found = []
         for id, *shown, job in rows:
             last = None if job is None else await self._jobs.job(who, job.hex)
-            found.append(Followed(*[id.hex, *shown, last]))
+            found.append(MirrorStatus(*[id.hex, *shown, last]))
         return found
 
-    async def run_now(self, who: str | Viewer, name: str) -> Followed:
+    async def queue_run(self, who: str | Viewer, name: str) -> MirrorStatus:
         """Queue a run of a mirror now, for a worker that has it in its settings. Return the mirror's new state.
 
         Args:
@@ -153,17 +153,17 @@ class Schedules:
             BadRequest: no worker has the mirror in its settings, so nobody would run it.
         """
         tenant = Viewer.of(who).tenant
-        one = find(await self.listed(who), name)
+        one = find_mirror(await self.list_mirrors(who), name)
         if one.every_s is None:
             raise NotFound(f'"{name[:80]}" has no schedule: run it with `signalbox sync`', where="name")
         if not one.has_worker:
-            reason = f"no worker has had it in its settings for {_HEARD_S:g} s; start a worker that has it"
+            reason = f"no worker has had it in its settings for {_WORKER_SEEN_S:g} s; start a worker that has it"
             raise BadRequest(f'"{name[:80]}" cannot be run now: {reason}', where="name")
-        async with self._database.transaction(whole(tenant)) as connection:
-            await connection.execute(_WRITE_DOWN, {"tenant": tenant, "sync": uuid.UUID(one.id)})
-        return find(await self.listed(who), one.id)
+        async with self._database.transaction(unrestricted_viewer(tenant)) as connection:
+            await connection.execute(_QUEUE_RUN, {"tenant": tenant, "sync": uuid.UUID(one.id)})
+        return find_mirror(await self.list_mirrors(who), one.id)
 
-    async def forget(self, who: str | Viewer, name: str) -> Followed:
+    async def forget_source(self, who: str | Viewer, name: str) -> MirrorStatus:
         """Stop following a source, whose documents stay. Return the state of its mirror before.
 
         Args:
@@ -173,32 +173,32 @@ class Schedules:
             BadRequest: the collection follows several sources.
         """
         viewer = Viewer.of(who)
-        one = _find_one(await self._met(viewer), name)
-        async with self._database.transaction(whole(viewer.tenant)) as connection:
+        one = _find_single(await self._recorded_mirrors(viewer), name)
+        async with self._database.transaction(unrestricted_viewer(viewer.tenant)) as connection:
             await forget_source(connection, viewer.tenant, one.collection, uuid.UUID(one.id))
         return one
 
 
-def find(followed: Sequence[Followed], name: str) -> Followed:
+def find_mirror(mirrors: Sequence[MirrorStatus], name: str) -> MirrorStatus:
     """Return the mirror with this name or id.
 
     Raises:
         NotFound: there is none.
     """
-    for one in followed:
+    for one in mirrors:
         if name in (one.id, one.name):
             return one
     raise NotFound(f'there is no sync "{name[:80]}"', where="name")
 
 
-def _find_one(followed: Sequence[Followed], name: str) -> Followed:
-    meant = [one for one in followed if name in (one.id, one.name)]
-    meant = meant or [one for one in followed if name == one.source]
-    meant = meant or [one for one in followed if name == one.collection]
-    if len(meant) > 1:
-        those = "; ".join(f"{one.id} is {one.source} -> {one.collection}" for one in meant)
-        raise BadRequest(f'"{name[:80]}" matches {len(meant)} syncs; give the id of one: {those}', where="name")
-    return meant[0] if meant else find((), name)
+def _find_single(mirrors: Sequence[MirrorStatus], name: str) -> MirrorStatus:
+    matches = [one for one in mirrors if name in (one.id, one.name)]
+    matches = matches or [one for one in mirrors if name == one.source]
+    matches = matches or [one for one in mirrors if name == one.collection]
+    if len(matches) > 1:
+        those = "; ".join(f"{one.id} is {one.source} -> {one.collection}" for one in matches)
+        raise BadRequest(f'"{name[:80]}" matches {len(matches)} syncs; give the id of one: {those}', where="name")
+    return matches[0] if matches else find_mirror((), name)
 
 
 def _row(mirror: Mirror) -> dict[str, object]:
@@ -206,11 +206,11 @@ def _row(mirror: Mirror) -> dict[str, object]:
         "tenant": mirror.tenant,
         "sync": mirror.manifest.sync,
         "collection": mirror.collection,
-        "source": mirror.source.shown,
+        "source": mirror.source.name,
     }
 
 
-_MEET = """
+_INSERT_MIRROR = """
     INSERT INTO signalbox.sync AS s (tenant, id, collection, source)
     VALUES (%(tenant)s, %(sync)s, %(collection)s, %(source)s)
     ON CONFLICT (tenant, id) DO UPDATE SET forgotten_at = NULL WHERE s.forgotten_at IS NOT NULL
@@ -228,7 +228,7 @@ _TAKE_NAME = """
     WHERE tenant = %(tenant)s AND name = %(name)s AND id <> %(sync)s
       AND coalesce(heard_at, '-infinity') <= now() - make_interval(secs => %(heard_s)s)
 """
-_DUE = """
+_QUEUE_DUE_RUNS = """
     WITH due AS (
         UPDATE signalbox.sync s SET due_at = now() + make_interval(secs => s.every_s)
         FROM (SELECT id FROM signalbox.sync
@@ -238,13 +238,13 @@ _DUE = """
     INSERT INTO signalbox.job (tenant, id, collection, sync, status)
     SELECT tenant, gen_random_uuid(), collection, id, 'queued' FROM due ON CONFLICT DO NOTHING
 """
-_WRITE_DOWN = """
+_QUEUE_RUN = """
     INSERT INTO signalbox.job (tenant, id, collection, sync, status)
     SELECT tenant, gen_random_uuid(), collection, id, 'queued' FROM signalbox.sync
     WHERE tenant = %(tenant)s AND id = %(sync)s ON CONFLICT DO NOTHING
 """
 _LOCK = "SELECT FROM signalbox.sync WHERE tenant = %(tenant)s AND id = %(sync)s FOR UPDATE"
-_OPEN = """
+_UNFINISHED_RUN = """
     SELECT id, status = 'running' AND free_at > now() FROM signalbox.job
     WHERE tenant = %(tenant)s AND sync = %(sync)s AND status IN ('queued', 'running') FOR UPDATE
 """

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from retrievers.core.collection_schema import Schema
 from retrievers.core.errors import Unavailable
-from retrievers.core.schema import Schema
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.sandbox import Stopped
+from retrievers.sandbox import CancelCheck
 
 MOST_ITEMS = 1_000_000
 """Maximum number of items of a source, because their names and versions are held in memory."""
@@ -62,48 +62,49 @@ class ItemEnd:
 
     Attributes:
         digest: digest of the item's content; None if its version is enough to detect changes.
-        is_same: the digest has not changed, so the item's documents were not read and stay as they are.
+        is_unchanged: the digest has not changed, so the item's documents were not read and stay as they are.
     """
 
     key: str
     digest: bytes | None = None
-    is_same: bool = False
+    is_unchanged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadableItem:
     """An item that could not be read now. Its stored documents stay, and the next run tries again."""
 
     key: str
     reason: str
 
 
-Read = ItemDocument | ItemEnd | Unread
+ReadEvent = ItemDocument | ItemEnd | UnreadableItem
+"""What the reading of a source yields."""
 
 
-def reads_of(
+def read_events(
     key: str, items: Iterable[tuple[int, Document | RejectedItem]], digest: bytes | None = None
-) -> Iterator[Read]:
-    """Yield the documents of a file, then an `ItemEnd`, or `Unread` if the file could not be read to its end.
+) -> Iterator[ReadEvent]:
+    """Yield the documents of a file, then an `ItemEnd`, or `UnreadableItem` if the file could not be read to its end.
 
-    After `Unread`, no stored document of the file is deleted.
+    After `UnreadableItem`, no stored document of the file is deleted.
 
     Args:
         key: key of the file.
         items: documents and failures of the file; the number in each pair is ignored.
         digest: digest of the file's content, for the `ItemEnd`.
     """
-    unread: str | None = None
+    unreadable: str | None = None
     for _, item in items:
         if isinstance(item, RejectedItem) and item.cut:
-            unread = item.reason
+            unreadable = item.reason
         else:
             yield ItemDocument(key, item)
-    yield ItemEnd(key, digest) if unread is None else Unread(key, unread)
+    yield ItemEnd(key, digest) if unreadable is None else UnreadableItem(key, unreadable)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ItemRequest:
     """An item to read.
 
     Attributes:
@@ -118,30 +119,30 @@ class Source(Protocol):
     """A source of documents. Both methods block on files and servers, so they are called in threads, one at a time."""
 
     @property
-    def shown(self) -> str:
+    def name(self) -> str:
         """A permanent name of the source, without passwords. It is the same from any working directory."""
 
-    def listing(self, stopped: Stopped) -> Listing:
+    def list_items(self, is_cancelled: CancelCheck) -> Listing:
         """Return the current items.
 
         Raises:
             BadRequest: the source does not exist.
-            Unavailable: it cannot be listed now, or `stopped` returned True.
+            Unavailable: it cannot be listed now, or `is_cancelled` returned True.
         """
 
-    def read(self, wanted: Sequence[Wanted], stopped: Stopped) -> Iterator[Read]:
-        """Yield the documents of each item, in the order of `wanted`, followed by an `ItemEnd` or `Unread` for it.
+    def read(self, requests: Sequence[ItemRequest], is_cancelled: CancelCheck) -> Iterator[ReadEvent]:
+        """Yield the documents of each item, then an `ItemEnd` or `UnreadableItem` for it, in the order of `requests`.
 
         Raises:
-            Unavailable: the source as a whole cannot be read now, or `stopped` returned True.
+            Unavailable: the source as a whole cannot be read now, or `is_cancelled` returned True.
         """
 
 
-def check_running(stopped: Stopped) -> None:
-    """Check that the caller still waits.
+def raise_if_cancelled(is_cancelled: CancelCheck) -> None:
+    """Raise `Unavailable` if the caller no longer waits.
 
     Raises:
         Unavailable: the caller no longer waits.
     """
-    if stopped():
+    if is_cancelled():
         raise Unavailable("the source", "nobody waits for it any more")

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import Stemmer
 
-from retrievers.text import segment
+from retrievers.text import chinese_segmentation
 from retrievers.text.languages import STOP_WORDS
-from retrievers.text.marks import marks_alone
+from retrievers.text.unicode_normalisation import separate_voicing_marks
 
 VERSION = 2
 """Increased when a change makes a text yield other terms. A collection stores the version that analysed it."""
@@ -58,56 +58,56 @@ class Term(NamedTuple):
     """A term of a text, with the number of the word where it occurs.
 
     Attributes:
-        extra: True for a derived term (a whole identifier, a character pair). It can be searched for, but does not
+        derived: True for a derived term (a whole identifier, a character pair). It can be searched for, but does not
             count towards the length of the text.
     """
 
     text: str
     position: int
-    extra: bool
+    derived: bool
 
 
-def analyse(text: str, language: str, *, extra: bool = True) -> list[Term]:
+def analyse(text: str, language: str, *, derived: bool = True) -> list[Term]:
     """Return the terms of a text, in order.
 
     Args:
         language: ISO 639-1 code; selects the stemmer and the stop words. Latin words in a text of another script are
             analysed as English.
-        extra: False leaves out derived terms. For Chinese text this saves two thirds of the time.
+        derived: False leaves out derived terms. For Chinese text this saves two thirds of the time.
     Returns:
         Terms with word positions from 0. A stop word keeps its position, so phrases stay exact.
     """
-    return list(_terms(text, language if language in _SNOWBALL else "en", extra))
+    return list(_terms(text, language if language in _SNOWBALL else "en", derived))
 
 
-def _terms(text: str, language: str, extra: bool) -> Iterator[Term]:
+def _terms(text: str, language: str, derived: bool) -> Iterator[Term]:
     normal = text
     if not text.isascii():
         most = _MOST_GROWTH * len(text) + _MOST_MORE
-        normal = unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", marks_alone(text)))[:most]
+        normal = unicodedata.normalize("NFKC", _MANY_MARKS.sub(r"\1", separate_voicing_marks(text)))[:most]
     shouting = _is_shouting(normal)
     position = 0
     name: tuple[str, int, int] | None = None  # the previous word, its position and its end
     for found in _TOKEN.finditer(normal):
         if found["han"]:
-            yield from (_chinese if extra else _chinese_words)(found["han"], position)
+            yield from (_chinese if derived else _chinese_words)(found["han"], position)
             position += len(found["han"])
             name = None
             continue
         if found["other"]:
-            yield from _pairs(found["other"], position, extra=False)
+            yield from _pairs(found["other"], position, derived=False)
             position += len(found["other"])
             name = None
             continue
         word = found["word"]
         # A few distinct words make up most of a text, so their analysis is cached.
         analysed = (_word if len(word) <= _MOST_CHARACTERS else _word.__wrapped__)(word, language, shouting)
-        if extra and analysed.number and name and normal[name[2] : found.start()] in (" ", "\n"):
+        if derived and analysed.number and name and normal[name[2] : found.start()] in (" ", "\n"):
             # Adds "PEP 703" as one identifier at the position of its name.
             yield Term(f"{name[0]}-{analysed.number}"[:_MOST_CHARACTERS], name[1], True)
         for term in analysed.terms:
-            if extra or not term.extra:
-                yield Term(term.text, position + term.position, term.extra)
+            if derived or not term.derived:
+                yield Term(term.text, position + term.position, term.derived)
         if analysed.positions:
             name = (analysed.name, position, found.end()) if analysed.name else None
             position += analysed.positions
@@ -139,11 +139,11 @@ def _word(word: str, language: str, shouting: bool) -> _Word:
     for position, part in enumerate(parts):
         # Stop words in capitals are kept: "IT" and "US" are names.
         named = len(parts) > 1 or (part.isupper() and len(part) > 1 and not shouting)
-        folded = fold(part)
+        folded = fold_term(part)
         if named or folded not in stop:
             terms.append(Term(stem(folded, language)[:_MOST_CHARACTERS], position, False))
     terms += [Term(whole[:_MOST_CHARACTERS], 0, True) for whole in _wholes(parts)]
-    alone = fold(parts[0]) if len(parts) == 1 else ""
+    alone = fold_term(parts[0]) if len(parts) == 1 else ""
     name = alone if alone and parts[0].isalpha() and alone not in stop else ""
     return _Word(tuple(terms), len(parts), name, parts[0] if alone.isdigit() else "")
 
@@ -171,9 +171,9 @@ def _wholes(parts: list[str]) -> Iterator[str]:
     if not parts:
         return
     if len(parts) > 1:
-        yield "-".join(fold(part) for part in parts)
+        yield "-".join(fold_term(part) for part in parts)
         return
-    found = _NAME_AND_NUMBER.fullmatch(fold(parts[0]))
+    found = _NAME_AND_NUMBER.fullmatch(fold_term(parts[0]))
     if found:
         yield f"{found[1]}-{found[2]}"
     pieces = _CAMEL.findall(parts[0])
@@ -194,30 +194,30 @@ def _chinese(run: str, position: int) -> Iterator[Term]:
     for term in _chinese_words(run, position):
         seen.add((term.text, term.position - position))
         yield term
-    for term in _pairs(run, position, extra=True):
+    for term in _pairs(run, position, derived=True):
         if (term.text, term.position - position) not in seen and term.text not in CHINESE_STOP_WORDS:
             yield term
 
 
 def _chinese_words(run: str, position: int) -> Iterator[Term]:
     """Yield the words of a run of Chinese, and the shorter words inside them, each at the position where it begins."""
-    for word, start, _ in segment.placed_words(run, "search"):
+    for word, start, _ in chinese_segmentation.words_with_offsets(run, "search"):
         if word not in CHINESE_STOP_WORDS:
             yield Term(word, position + start, False)
 
 
-def _pairs(run: str, position: int, *, extra: bool) -> Iterator[Term]:
+def _pairs(run: str, position: int, *, derived: bool) -> Iterator[Term]:
     if len(run) == 1:
-        yield Term(run, position, extra)
+        yield Term(run, position, derived)
     for offset in range(len(run) - 1):
-        yield Term(run[offset : offset + 2], position + offset, extra)
+        yield Term(run[offset : offset + 2], position + offset, derived)
 
 
 _LIGATURES = {"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ł": "l"}
 
 
 @lru_cache(maxsize=_CACHED_PARTS)
-def fold(word: str) -> str:
+def fold_term(word: str) -> str:
     """Return the word without case and accents. The word must be in NFKC, which unifies full and half width."""
     if word.isascii():
         return word.lower()
@@ -227,7 +227,7 @@ def fold(word: str) -> str:
 
 
 # Stop words are compared with folded words: "für" and "été" become "fur" and "ete".
-_STOP_WORDS = {language: frozenset(map(fold, words)) for language, words in STOP_WORDS.items()}
+_STOP_WORDS = {language: frozenset(map(fold_term, words)) for language, words in STOP_WORDS.items()}
 
 
 @lru_cache(maxsize=_CACHED_PARTS)

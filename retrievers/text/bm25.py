@@ -18,7 +18,7 @@ from retrievers.text.analysis import Term, analyse
 DIMENSIONS = 1_000_000_000
 K1 = 1.2
 B = 0.75
-FIELDS: Mapping[str, float] = {"D": 1.0, "A": 2.0, "B": 5.0, "C": 6.0}
+FIELD_WEIGHTS: Mapping[str, float] = {"D": 1.0, "A": 2.0, "B": 5.0, "C": 6.0}
 """Weight per tsvector label (BM25F): D text, A title and headings, B important terms, C questions."""
 
 _FIELD_GAP = 16
@@ -41,32 +41,33 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 Positions = dict[str, list[tuple[int, str]]]
 
 
-Analysis = Callable[[str, str], Sequence[Term]]
+Analyser = Callable[[str, str], Sequence[Term]]
 """Returns the terms of a text in a language."""
 
 
-def analysis_of_fields() -> Analysis:
+def cached_analyser() -> Analyser:
     """Return an `analyse` with a cache, for one document: its passages share title, key terms and questions."""
     return lru_cache(maxsize=_FIELDS_AT_ONCE)(analyse)
 
 
-def lexemes(
+def passage_lexemes(
     text: str,
     language: str,
     *,
     title: str = "",
     important: Iterable[str] = (),
     questions: Iterable[str] = (),
-    analysed: Analysis = analyse,
+    analysed: Analyser = analyse,
 ) -> tuple[Positions, int]:
     """Analyse a passage into terms with positions and field labels, and return its length.
 
     Args:
-        analysed: analyses title, important terms and questions, see `analysis_of_fields`.
+        analysed: analyses title, important terms and questions, see `cached_analyser`.
     Returns:
-        A dict of term to [(position from 1, label of its field in `FIELDS`)], positions ascending; and the length that
-        BM25 normalises by: the number of words in all fields, each field weighted as its terms are. If only the text
-        counted, a title without a text would outrank everything (nDCG@10 of SciFact when only relevant documents have
+        A dict of term to [(position from 1, label of its field in `FIELD_WEIGHTS`)], positions ascending; and the
+        length that BM25 normalises by: the number of words in all fields, each field weighted as its terms are. If only
+        the text counted, a title without a text would outrank everything (nDCG@10 of SciFact when only relevant
+        documents have
         abstracts: 0.12, and 0.65 with the weighted length).
     """
     found: dict[str, dict[int, str]] = {}
@@ -85,14 +86,14 @@ def lexemes(
             if len(places) < _MOST_POSITIONS:
                 # As in a tsvector, a position has one label: A before B before C before D.
                 places[position] = min(label, places.get(position, label))
-        length += FIELDS[label] * count_words(terms)
+        length += FIELD_WEIGHTS[label] * count_words(terms)
         if terms:
             offset += terms[-1].position + _FIELD_GAP
     return {term: sorted(places.items()) for term, places in found.items()}, round(length)
 
 
-def packed(found: Positions) -> str:
-    """Return terms with their positions as one string; `unpacked` is the inverse."""
+def pack_positions(found: Positions) -> str:
+    """Return terms with their positions as one string; `unpack_positions` is the inverse."""
     return _BETWEEN.join(
         part
         for term, places in found.items()
@@ -100,8 +101,8 @@ def packed(found: Positions) -> str:
     )
 
 
-def unpacked(text: str) -> Positions:
-    """Return the terms with their positions from the string that `packed` made."""
+def unpack_positions(text: str) -> Positions:
+    """Return the terms with their positions from the string that `pack_positions` made."""
     parts = text.split(_BETWEEN) if text else []
     return {
         term: [(int(mark[:-1]), mark[-1]) for mark in marks.split(",")]
@@ -111,45 +112,45 @@ def unpacked(text: str) -> Positions:
 
 def count_words(terms: Iterable[Term]) -> int:
     """Return the length of a text in words. Derived terms do not count."""
-    return sum(not term.extra for term in terms)
+    return sum(not term.derived for term in terms)
 
 
-def document_weights(found: Mapping[str, Iterable[tuple[int, str]]], length: int, mean: float) -> dict[int, float]:
+def passage_vector(found: Mapping[str, Iterable[tuple[int, str]]], length: int, mean: float) -> dict[int, float]:
     """Return the sparse BM25 vector of a passage: dimension to weight.
 
     Args:
-        found: terms with positions and labels, from `lexemes` or a stored tsvector.
-        length: length of the passage, from `lexemes`.
-        mean: mean length of the collection's passages, as rounded by `on_grid`.
+        found: terms with positions and labels, from `passage_lexemes` or a stored tsvector.
+        length: length of the passage, from `passage_lexemes`.
+        mean: mean length of the collection's passages, as rounded by `round_mean_length`.
     """
     norm = length_norm(length, mean)
     weights: dict[int, float] = {}
     for term, places in found.items():
-        dimension = hashed(term)
+        dimension = term_dimension(term)
         # Terms whose hashes collide (1 in 10^9) share their weight.
-        weights[dimension] = weights.get(dimension, 0.0) + saturated(frequency(places), norm)
+        weights[dimension] = weights.get(dimension, 0.0) + saturated_frequency(term_frequency(places), norm)
     return weights
 
 
-def frequency(places: Iterable[tuple[int, str]]) -> float:
+def term_frequency(places: Iterable[tuple[int, str]]) -> float:
     """Return how often a term occurs, each occurrence weighted by its field (BM25F).
 
     Args:
         places: (position, label of the field) of each occurrence.
     """
-    return sum(FIELDS[label] for _, label in places)
+    return sum(FIELD_WEIGHTS[label] for _, label in places)
 
 
 def length_norm(length: Number, mean: float) -> Number:
-    """Return the length term of BM25, which `saturated` takes, from a passage's length and the mean, in words."""
+    """Return the length term of BM25 for `saturated_frequency`, from a passage's length and the mean, in words."""
     return K1 * (1 - B + B * length / mean)
 
 
-def saturated(count: Number, norm: Number) -> Number:
+def saturated_frequency(count: Number, norm: Number) -> Number:
     """Return a term's weight in a passage, in [0, K1 + 1). Takes and returns numbers or arrays.
 
     Args:
-        count: result of `frequency`.
+        count: result of `term_frequency`.
         norm: result of `length_norm`.
     """
     return count * (K1 + 1) / (count + norm)
@@ -165,12 +166,12 @@ def idf(documents: int, chunks: int) -> float:
     return math.log(1 + (chunks - documents + 0.5) / (documents + 0.5)) if chunks >= documents else math.log(1.5)
 
 
-def on_grid(mean: float) -> float:
+def round_mean_length(mean: float) -> float:
     """Round a mean length to the nearest of the values 1, 1.1, 1.21, ... ("the grid"), so that it rarely changes."""
     return math.exp(round(math.log(max(mean, 1.0)) / _STEP) * _STEP)
 
 
 @lru_cache(maxsize=1 << 13)
-def hashed(term: str) -> int:
+def term_dimension(term: str) -> int:
     """Return the dimension that stands for a term in the sparse vectors, in [0, DIMENSIONS)."""
     return int.from_bytes(hashlib.blake2b(term.encode(), digest_size=8).digest()) % DIMENSIONS

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 
-from retrievers.text.marks import nfkc
+from retrievers.text.unicode_normalisation import nfkc
 
 VERSION = 1
 """Increased when `fold` changes. Collections store the version that folded their values."""

@@ -9,9 +9,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection as AnyCollection
 
-from retrievers.text.marks import few_marks
+from retrievers.text.unicode_normalisation import limit_marks
 
-DEFAULT = "en"
+DEFAULT_LANGUAGE = "en"
 
 # The most common function words of each language. They identify the language, and full-text search leaves them out.
 STOP_WORDS: dict[str, frozenset[str]] = {
@@ -66,13 +66,13 @@ _SAMPLE_CHARACTERS = 4000
 _SURE_VOTES = 2
 
 
-def detect(text: str, among: AnyCollection[str] | None = None) -> str:
+def detect_language(text: str, among: AnyCollection[str] | None = None) -> str:
     """Return the ISO 639-1 code of a text's main language.
 
     Args:
         among: possible languages (for a question, those of the collection); None for any.
     """
-    sample = unicodedata.normalize("NFC", few_marks(text[:_SAMPLE_CHARACTERS]))
+    sample = unicodedata.normalize("NFC", limit_marks(text[:_SAMPLE_CHARACTERS]))
     letters = len(_WORD.findall(sample))
     han, kana = len(_HAN.findall(sample)), len(_KANA.findall(sample))
     hangul = len(_HANGUL.findall(sample))
@@ -91,8 +91,8 @@ def detect(text: str, among: AnyCollection[str] | None = None) -> str:
         return "zh"
     allowed = [language for language in STOP_WORDS if not among or language in among]
     if not allowed:
-        return DEFAULT
-    best = max(allowed, key=lambda language: (votes[language], language == DEFAULT))
+        return DEFAULT_LANGUAGE
+    best = max(allowed, key=lambda language: (votes[language], language == DEFAULT_LANGUAGE))
     if votes[best] >= _SURE_VOTES or len(allowed) == 1:
         return best
-    return DEFAULT if DEFAULT in allowed else best
+    return DEFAULT_LANGUAGE if DEFAULT_LANGUAGE in allowed else best

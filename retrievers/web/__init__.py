@@ -39,6 +39,6 @@ def build(resources: Resources) -> "Web | None":
     if not (resources.options.get("web_provider") or "").strip():
         return None
     # Imported late: the HTTP client takes 0.1 s to import, and only web searches need it.
-    from retrievers.web.opening import open_web
+    from retrievers.web.factory import open_web
 
     return open_web(resources.options)

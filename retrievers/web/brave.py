@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from retrievers.http.found import ProviderHit, part
-from retrievers.web.provider import Api, WebProvider, WebQuery, plain, provider_hit, results
+from retrievers.http.provider_hits import ProviderHit, value_at
+from retrievers.web.provider import ProviderApi, WebProvider, WebQuery, make_provider_hit, result_list, strip_markup
 
 _LANGUAGES = {"ja": "jp", "pt": "pt-br", "zh": "zh-hans"}
 _MOST_SNIPPETS = 5
@@ -13,9 +13,9 @@ _MOST_SNIPPETS = 5
 _FIRST_DAY = date(1990, 1, 1)
 
 
-async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
+async def search(api: ProviderApi, wanted: WebQuery) -> Iterator[ProviderHit]:
     """Return the web pages that Brave finds."""
-    answer = await api.json(
+    answer = await api.request_json(
         "GET",
         "/res/v1/web/search",
         headers={"X-Subscription-Token": api.key, "Accept": "application/json"},
@@ -28,16 +28,16 @@ async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
             "freshness": _freshness(wanted),
         },
     )
-    if part(answer, "query") is not None and part(answer, "web") is None:
+    if value_at(answer, "query") is not None and value_at(answer, "web") is None:
         return iter(())  # this is how Brave reports no results
-    return map(_found, results(answer, "web", "results"))
+    return map(_found, result_list(answer, "web", "results"))
 
 
 def _found(one: Mapping[str, Any]) -> ProviderHit:
     more = one.get("extra_snippets")
     snippets = [one.get("description"), *(more[:_MOST_SNIPPETS] if isinstance(more, list) else [])]
-    text = "\n".join(filter(None, map(plain, snippets)))
-    return provider_hit(text, plain(one.get("title")), one.get("url"), published=one.get("page_age"))
+    text = "\n".join(filter(None, map(strip_markup, snippets)))
+    return make_provider_hit(text, strip_markup(one.get("title")), one.get("url"), published=one.get("page_age"))
 
 
 def _freshness(wanted: WebQuery) -> str | None:

@@ -10,10 +10,10 @@ from math import ceil
 from typing import Any
 
 from retrievers.core.errors import Unavailable
-from retrievers.http.bounds import bad_answer_in, too_long
-from retrievers.http.client import ProviderRefusal
-from retrievers.http.found import ProviderHit, records
-from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, plain, provider_hit
+from retrievers.http.json_client import ProviderRefusal
+from retrievers.http.provider_hits import ProviderHit, json_objects
+from retrievers.http.response_limits import find_bad_response, too_long_error
+from retrievers.web.provider import SOURCE, ProviderApi, WebProvider, WebQuery, make_provider_hit, strip_markup
 
 _THREADS = 4
 _MOST_BYTES = 2 << 20
@@ -24,11 +24,14 @@ _REGIONS = {
 }  # fmt: skip
 
 
-async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
+async def search(api: ProviderApi, wanted: WebQuery) -> Iterator[ProviderHit]:
     """Return the pages that the search engines behind ddgs find."""
     loop = asyncio.get_running_loop()
     found = await loop.run_in_executor(_threads(), _search, wanted, ceil(api.timeout_s))
-    return (provider_hit(plain(one.get("body")), plain(one.get("title")), one.get("href")) for one in records(found))
+    return (
+        make_provider_hit(strip_markup(one.get("body")), strip_markup(one.get("title")), one.get("href"))
+        for one in json_objects(found)
+    )
 
 
 @cache
@@ -52,7 +55,7 @@ def _search(wanted: WebQuery, timeout_s: int) -> Any:
             raise ProviderRefusal(SOURCE, "ddgs: the search engines allow no more searches for now", 429) from error
         if any(isinstance(one, TimeoutException) for one in errors):
             raise Unavailable(SOURCE, f"ddgs: no search engine has answered within {timeout_s} s") from error
-        if bad := next(filter(None, map(bad_answer_in, errors)), None):
+        if bad := next(filter(None, map(find_bad_response, errors)), None):
             raise Unavailable(SOURCE, f"ddgs: {bad.reason}") from None
         if error.args == ("No results found.",):
             return []
@@ -90,7 +93,7 @@ class _Pages:
             for part in answer.iter_bytes():
                 content += part
                 if len(content) > _MOST_BYTES:
-                    raise too_long(_MOST_BYTES)
+                    raise too_long_error(_MOST_BYTES)
         finally:
             answer.close()
         return _DdgsPage(answer.status_code, bytes(content), content.decode(answer.encoding or "utf-8", "replace"))

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from retrievers.http.found import ProviderHit
-from retrievers.web.provider import Api, WebProvider, WebQuery, provider_hit, results
+from retrievers.http.provider_hits import ProviderHit
+from retrievers.web.provider import ProviderApi, WebProvider, WebQuery, make_provider_hit, result_list
 
 _EXCERPT_CHARACTERS = 2_000
 
 
-async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
+async def search(api: ProviderApi, wanted: WebQuery) -> Iterator[ProviderHit]:
     """Return the pages that Exa finds."""
     body: dict[str, Any] = {
         "query": wanted.text,
@@ -21,12 +21,12 @@ async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
         body["startPublishedDate"] = f"{wanted.since}T00:00:00.000Z"
     if wanted.until:
         body["endPublishedDate"] = f"{wanted.until}T23:59:59.999Z"
-    answer = await api.json("POST", "/search", headers={"x-api-key": api.key}, body=body)
+    answer = await api.request_json("POST", "/search", headers={"x-api-key": api.key}, body=body)
     return (
-        provider_hit(
+        make_provider_hit(
             _excerpt(one), one.get("title"), one.get("url"), score=one.get("score"), published=one.get("publishedDate")
         )
-        for one in results(answer, "results")
+        for one in result_list(answer, "results")
     )
 
 

@@ -7,10 +7,10 @@ from typing import Protocol
 
 from retrievers.core.errors import RetrievalError
 from retrievers.core.types import Chunk, Hit, Query
-from retrievers.ingest.clean import Cleaner
+from retrievers.ingest.readers.text_cleaning import Cleaner
 from retrievers.text.analysis import analyse
-from retrievers.text.split import split
-from retrievers.web.provider import day_of
+from retrievers.text.chunking import split_passages
+from retrievers.web.provider import publication_day
 
 MOST_PAGES = 3
 _MOST_CHARACTERS = 100_000
@@ -39,7 +39,7 @@ class PageFetcher(Protocol):
         ...
 
 
-async def read(hits: Sequence[Hit], query: Query, fetcher: PageFetcher, *, timeout_s: float) -> list[Hit]:
+async def replace_snippets(hits: Sequence[Hit], query: Query, fetcher: PageFetcher, *, timeout_s: float) -> list[Hit]:
     """Return the hits, with the text of each of the first MOST_PAGES replaced by a passage of its page.
 
     A hit whose page cannot be read in time keeps the provider's snippet.
@@ -67,7 +67,7 @@ def _passage(chunk: Chunk, page: PageText, query: Query) -> Chunk:
 
     The whole page would leave no room for other hits. If the page has no text, the chunk is returned unchanged.
     """
-    text = Cleaner().text(page.text[:_MOST_CHARACTERS])
+    text = Cleaner().clean_text(page.text[:_MOST_CHARACTERS])
     if not text.strip():
         return chunk
     terms = {term.text for term in analyse(query.text, query.language)}
@@ -75,8 +75,8 @@ def _passage(chunk: Chunk, page: PageText, query: Query) -> Chunk:
     def shared(start: int, end: int) -> int:
         return len(terms & {term.text for term in analyse(text[start:end], query.language)})
 
-    span = max(split(text), key=lambda one: shared(one.start, one.end))
-    day = chunk.metadata.get("published") or day_of(page.published)
+    span = max(split_passages(text), key=lambda one: shared(one.start, one.end))
+    day = chunk.metadata.get("published") or publication_day(page.published)
     return replace(
         chunk,
         text=text[span.start : span.end],

@@ -9,8 +9,16 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 from retrievers.core.errors import TooCostly, Unavailable
-from retrievers.http.client import Client, ProviderRefusal
-from retrievers.http.found import MOST_CHARACTERS, ProviderHit, address, cleaned, number, part, records
+from retrievers.http.json_client import JsonClient, ProviderRefusal
+from retrievers.http.provider_hits import (
+    MOST_CHARACTERS,
+    ProviderHit,
+    clean_text,
+    finite_number,
+    json_objects,
+    safe_link,
+    value_at,
+)
 
 SOURCE = "web"
 _MOST_SNIPPET = 4_000
@@ -46,7 +54,7 @@ class WebQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class ProviderApi:
     """A provider's API with its address and the operator's key.
 
     Attributes:
@@ -57,13 +65,13 @@ class Api:
     """
 
     name: str
-    client: Client
+    client: JsonClient
     address: str
     key: str = field(repr=False)
     timeout_s: float
     reasons: Mapping[int, str] = field(default_factory=dict)
 
-    async def json(
+    async def request_json(
         self,
         method: Literal["GET", "POST"],
         path: str,
@@ -77,10 +85,10 @@ class Api:
         Raises:
             TooCostly: status 400, 413, 414 or 422: the provider refuses this search but works.
             ProviderRefusal: any other error status; the reason says what to do.
-            Unavailable: as for `Client.json`.
+            Unavailable: as for `JsonClient.request_json`.
         """
         try:
-            return await self.client.json(
+            return await self.client.request_json(
                 method, self.address + path, headers=headers, params=params, body=body, timeout_s=self.timeout_s
             )
         except ProviderRefusal as error:
@@ -108,10 +116,10 @@ class WebProvider:
         most_characters, most_words: maximum length of a search text; None for any number of words.
         dates: whether results have publication dates.
         package: Python package that must be installed.
-        reasons: see `Api`.
+        reasons: see `ProviderApi`.
     """
 
-    search: Callable[[Api, WebQuery], Awaitable[Iterator[ProviderHit]]]
+    search: Callable[[ProviderApi, WebQuery], Awaitable[Iterator[ProviderHit]]]
     address: str | None = ""
     needs_key: bool = False
     most_characters: int = 1_000
@@ -121,38 +129,38 @@ class WebProvider:
     reasons: Mapping[int, str] = field(default_factory=dict)
 
 
-def results(answer: object, *keys: str) -> list[Mapping[str, Any]]:
+def result_list(answer: object, *keys: str) -> list[Mapping[str, Any]]:
     """Return the list of results at a path of keys in an answer.
 
     Raises:
         Unavailable: there is no list at this path.
     """
-    found = part(answer, *keys)
+    found = value_at(answer, *keys)
     if not isinstance(found, list):
         raise Unavailable(SOURCE, f'its answer holds no list "{".".join(keys)}"')
-    return records(found)
+    return json_objects(found)
 
 
-def provider_hit(
+def make_provider_hit(
     text: object, title: object, url: object, *, score: object = None, published: object = None
 ) -> ProviderHit:
     """Make a `ProviderHit` from the values of one search result. A value of a wrong type counts as missing."""
-    day = day_of(published)
+    day = publication_day(published)
     return ProviderHit(
-        text=cleaned(text)[:_MOST_SNIPPET],
-        title=cleaned(title),
-        url=address(url),
-        score=number(score),
+        text=clean_text(text)[:_MOST_SNIPPET],
+        title=clean_text(title),
+        url=safe_link(url),
+        score=finite_number(score),
         metadata={"published": day} if day else {},
     )
 
 
-def plain(value: object) -> str:
+def strip_markup(value: object) -> str:
     """Return a snippet without highlighting tags and with HTML entities resolved."""
     return html.unescape(_HIGHLIGHT.sub("", value[:MOST_CHARACTERS])) if isinstance(value, str) else ""
 
 
-def day_of(value: object) -> str | None:
+def publication_day(value: object) -> str | None:
     """Return the day of an ISO 8601 or RFC 2822 date, as "2025-07-01"; None if there is none."""
     if not isinstance(value, str) or len(value) > _LONGEST_DATE:
         return None
@@ -166,7 +174,7 @@ def day_of(value: object) -> str | None:
         return None
 
 
-def shortened(text: str, most_characters: int, most_words: int | None = None) -> str:
+def truncate_search_text(text: str, most_characters: int, most_words: int | None = None) -> str:
     """Cut a text to a maximum length, at a space if the second half of the allowed length has one."""
     if most_words is not None:
         text = " ".join(text.split()[:most_words])

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from urllib.parse import urlsplit
 
-from retrievers.core.errors import BadFilter, listing
-from retrievers.core.filters import And, Compare, Filter, keys_of, matches
+from retrievers.core.errors import BadFilter, join_names
+from retrievers.core.filters import And, FieldCondition, Filter, filter_keys, matches_filter
 from retrievers.core.types import Card, Hit, Query
-from retrievers.http.found import ProviderHit, hits_of
-from retrievers.ingest.clean import one_line
-from retrievers.text.languages import detect
+from retrievers.http.provider_hits import ProviderHit, convert_provider_hits
+from retrievers.ingest.readers.text_cleaning import one_line
+from retrievers.text.languages import detect_language
 from retrievers.web import CARD, pages
 from retrievers.web.pages import PageFetcher
-from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, shortened
-from retrievers.web.recent import Recent
+from retrievers.web.provider import SOURCE, ProviderApi, WebProvider, WebQuery, truncate_search_text
+from retrievers.web.ttl_cache import TtlCache
 
 MOST_RESULTS = 20
 """Maximum number of results of one search. Every provider returns as many in one call, at the same price as fewer."""
-KEPT_S = 600.0
+CACHED_S = 600.0
 _MOST_KEPT = 256
 _PUBLISHED = "published"
 # Pages are read until this fraction of the search's timeout has passed, if at least so many seconds are left by then.
@@ -46,10 +46,10 @@ class Web:
     """
 
     provider: WebProvider
-    api: Api
+    api: ProviderApi
     fetcher: PageFetcher | None = None
-    _recent: Recent[tuple[str, WebQuery], _CachedSearch] = field(
-        init=False, repr=False, default_factory=lambda: Recent(most=_MOST_KEPT, keep_s=KEPT_S)
+    _recent: TtlCache[tuple[str, WebQuery], _CachedSearch] = field(
+        init=False, repr=False, default_factory=lambda: TtlCache(most=_MOST_KEPT, keep_s=CACHED_S)
     )
 
     @property
@@ -75,33 +75,33 @@ class Web:
             answer = _CachedSearch(await asyncio.to_thread(_distinct, found), datetime.now(UTC))
             self._recent.put(key, answer)
         fitting = [one for one in answer.found if query.filter is None or _satisfies(one, query.filter)]
-        hits = hits_of(fitting, query, SOURCE, at=answer.at)
+        hits = convert_provider_hits(fitting, query, SOURCE, at=answer.at)
         left_s = started + _READ_BY * self.api.timeout_s - time.monotonic()
         if self.fetcher is None or left_s < _LEAST_READ_S:
             return hits
-        return await pages.read(hits, query, self.fetcher, timeout_s=left_s)
+        return await pages.replace_snippets(hits, query, self.fetcher, timeout_s=left_s)
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self.api.client.aclose()
 
     def _wanted(self, query: Query) -> WebQuery:
-        text = shortened(one_line(query.text), self.provider.most_characters, self.provider.most_words)
+        text = truncate_search_text(one_line(query.text), self.provider.most_characters, self.provider.most_words)
         since, until = None, None
         if query.filter is not None:
             self._check(query.filter, query)
             since, until = _days(query.filter)
         # Detected anew, because `query.language` is limited to the languages of the documents.
-        return WebQuery(text, detect(text), min(MOST_RESULTS, query.limit), since, until)
+        return WebQuery(text, detect_language(text), min(MOST_RESULTS, query.limit), since, until)
 
     def _check(self, wanted: Filter, query: Query) -> None:
         """Raise BadFilter if the filter names fields that web pages lack: all except the publication date."""
         kinds = {one.fields[_PUBLISHED].item for one in query.scope.collections if _PUBLISHED in one.fields}
         dated = self.provider.dates and kinds == {"date"}
-        others = keys_of(wanted) - ({_PUBLISHED} if dated else set())
+        others = filter_keys(wanted) - ({_PUBLISHED} if dated else set())
         if others:
             raise BadFilter(
-                f"web pages do not have the documents' metadata: they cannot be filtered by {listing(others, 5)}",
+                f"web pages do not have the documents' metadata: they cannot be filtered by {join_names(others, 5)}",
                 where="filter",
                 valid=(_PUBLISHED,) if dated else (),
             )
@@ -141,7 +141,7 @@ def _page_of(url: str | None) -> str | None:
 def _satisfies(one: ProviderHit, wanted: Filter) -> bool:
     """Return whether a result has a publication date that satisfies the filter."""
     published = one.metadata.get(_PUBLISHED)
-    return published is not None and matches(wanted, {_PUBLISHED: published})
+    return published is not None and matches_filter(wanted, {_PUBLISHED: published})
 
 
 def _days(wanted: Filter) -> tuple[date | None, date | None]:
@@ -156,11 +156,11 @@ def _days(wanted: Filter) -> tuple[date | None, date | None]:
                 max((since for since, _ in bounds if since), default=None),
                 min((until for _, until in bounds if until), default=None),
             )
-        case Compare("eq", _, str(value)):
+        case FieldCondition("eq", _, str(value)):
             return _shifted(value, -1), _shifted(value, 1)
-        case Compare("gt" | "gte", _, str(value)):
+        case FieldCondition("gt" | "gte", _, str(value)):
             return _shifted(value, -1), None
-        case Compare("lt" | "lte", _, str(value)):
+        case FieldCondition("lt" | "lte", _, str(value)):
             return None, _shifted(value, 1)
     return None, None
 

@@ -7,9 +7,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from retrievers.core.errors import Unavailable
-from retrievers.http.found import ProviderHit
-from retrievers.ingest.clean import one_line
-from retrievers.web.provider import SOURCE, Api, WebProvider, WebQuery, plain, provider_hit, results
+from retrievers.http.provider_hits import ProviderHit
+from retrievers.ingest.readers.text_cleaning import one_line
+from retrievers.web.provider import (
+    SOURCE,
+    ProviderApi,
+    WebProvider,
+    WebQuery,
+    make_provider_hit,
+    result_list,
+    strip_markup,
+)
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
@@ -19,7 +27,7 @@ _RANGES = ((0, "day"), (27, "month"), (360, "year"))
 _MOST_ENGINES, _MOST_SHOWN = 10, 150
 
 
-async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
+async def search(api: ProviderApi, wanted: WebQuery) -> Iterator[ProviderHit]:
     """Return the pages that the instance's search engines find, with the score that the instance gives each."""
     params = {
         "q": wanted.text,
@@ -27,17 +35,17 @@ async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
         "language": wanted.language,
         "time_range": _time_range(wanted),
     }
-    answer = await api.json("GET", "/search", headers=_authorization(api.key), params=params)
-    listed = results(answer, "results")
+    answer = await api.request_json("GET", "/search", headers=_authorization(api.key), params=params)
+    listed = result_list(answer, "results")
     silent = _silent(answer.get("unresponsive_engines"))
     if silent and not listed:
         raise Unavailable(SOURCE, f"no engine of searxng has answered: {silent}")
     if silent:
         _log.warning("some engines of searxng have not answered: %s", silent)
     return (
-        provider_hit(
-            plain(one.get("content")),
-            plain(one.get("title")),
+        make_provider_hit(
+            strip_markup(one.get("content")),
+            strip_markup(one.get("title")),
             one.get("url"),
             score=one.get("score"),
             published=one.get("publishedDate"),

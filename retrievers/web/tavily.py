@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from retrievers.http.found import ProviderHit
-from retrievers.web.provider import Api, WebProvider, WebQuery, provider_hit, results
+from retrievers.http.provider_hits import ProviderHit
+from retrievers.web.provider import ProviderApi, WebProvider, WebQuery, make_provider_hit, result_list
 
 
-async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
+async def search(api: ProviderApi, wanted: WebQuery) -> Iterator[ProviderHit]:
     """Return the pages that Tavily finds."""
     body: dict[str, Any] = {"query": wanted.text, "max_results": wanted.limit, "search_depth": "basic"}
     if wanted.since or wanted.until:
@@ -15,16 +15,16 @@ async def search(api: Api, wanted: WebQuery) -> Iterator[ProviderHit]:
         body["topic"] = "news"
         body |= {"start_date": wanted.since.isoformat()} if wanted.since else {}
         body |= {"end_date": wanted.until.isoformat()} if wanted.until else {}
-    answer = await api.json("POST", "/search", headers={"Authorization": f"Bearer {api.key}"}, body=body)
+    answer = await api.request_json("POST", "/search", headers={"Authorization": f"Bearer {api.key}"}, body=body)
     return (
-        provider_hit(
+        make_provider_hit(
             one.get("content"),
             one.get("title"),
             one.get("url"),
             score=one.get("score"),
             published=one.get("published_date"),
         )
-        for one in results(answer, "results")
+        for one in result_list(answer, "results")
     )
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from agent.intent import rules
-from agent.intent.rules import Context, RulesReading
-from agent.intent.trees import Trees
+from agent.intent import rules_reader
+from agent.intent.deciding.decision_trees import TreeEnsemble
+from agent.intent.rules_reader import ReadingContext, RulesReading
 from agent.types import Message
-from evals import grounds
-from evals.filters import FilterCorpus
+from evals import reading_data
+from evals.filter_equality import FilterCorpus
 from evals.metrics import route_accuracy
 from retrievers.core.types import Card
 
@@ -31,8 +31,8 @@ CARDS = {
 class Ground:
     """The catalogue that questions are read against, and the comparison of readings with gold filters."""
 
-    known: grounds.Ground
-    context: Context
+    known: reading_data.ReadingData
+    context: ReadingContext
 
     @property
     def corpus(self) -> FilterCorpus:
@@ -42,7 +42,7 @@ class Ground:
         turns = [Message.model_validate(turn) for turn in history or []]
         said = " ".join([text, *(turn.content for turn in turns)])
         context = replace(self.context, frequencies=self.known.context(said, NOW).frequencies)
-        return rules.read_rules(text, turns, context)
+        return rules_reader.read_by_rules(text, turns, context)
 
     def same(self, gold: dict[str, Any] | None, reading: RulesReading) -> bool:
         return self.corpus.exact(self.corpus.read(gold), self.corpus.read(reading.filter)) == 1.0
@@ -51,7 +51,7 @@ class Ground:
 @cache
 def _ground(path: Path) -> Ground:
     """Load the catalogue of an invented domain (.json) or of documents in a file, once per path."""
-    known = (grounds.ground_of_catalogue if path.suffix == ".json" else grounds.ground_of_corpus)(path)
+    known = (reading_data.catalogue_reading_data if path.suffix == ".json" else reading_data.corpus_reading_data)(path)
     return Ground(known, known.context("", NOW))
 
 
@@ -87,4 +87,4 @@ def routed() -> Callable[[dict[str, Any], RulesReading], bool]:
 @pytest.fixture
 def sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every named value as a sure condition, so that a test covers the calculation, not the learned weights."""
-    monkeypatch.setattr(Trees, "probability", lambda self, held: 0.97)
+    monkeypatch.setattr(TreeEnsemble, "probability", lambda self, held: 0.97)

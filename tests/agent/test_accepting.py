@@ -10,31 +10,31 @@ import pytest
 from fastapi import FastAPI
 
 from agent.serve.http.admission import Gates
-from agent.serve.process.counts import Counts
-from agent.serve.process.listening import listening
-from agent.serve.process.shared_socket import SharingServer
+from agent.serve.process.balanced_server import BalancedServer
+from agent.serve.process.connection_counts import ConnectionCounts
+from agent.serve.process.listening_socket import open_listener
 
 
 async def test_an_accepted_connection_that_cannot_be_handled_is_closed_and_not_counted(monkeypatch: pytest.MonkeyPatch):
     app = FastAPI()
     app.state.gates, app.state.grace_s, app.state.stop_jobs = Gates(has_model=False), 2.0, AsyncMock()
-    monkeypatch.setattr(SharingServer, "capture_signals", lambda self: nullcontext())
+    monkeypatch.setattr(BalancedServer, "capture_signals", lambda self: nullcontext())
 
     async def fail(*given: Any) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(asyncio.get_running_loop(), "connect_accepted_socket", fail)
-    with tempfile.TemporaryFile() as file, listening("127.0.0.1", 0) as listener:
-        counts = Counts.new(file.fileno(), 2)
+    with tempfile.TemporaryFile() as file, open_listener("127.0.0.1", 0) as listener:
+        counts = ConnectionCounts.create(file.fileno(), 2)
         counts.set(2, 0)
         started = asyncio.Event()
-        server = SharingServer(app, counts, 1, started.set)
+        server = BalancedServer(app, counts, 1, started.set)
         serving = asyncio.create_task(server.serve([listener]))
         await started.wait()
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         async with asyncio.timeout(60):
             assert await reader.read() == b""
         writer.close()
-        assert counts.surplus(1) == 0
+        assert counts.above_minimum(1) == 0
         server.should_exit = True
         await serving

@@ -20,21 +20,21 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from agent.chat.erasure import Erased
+from agent.chat.erasure import ErasureCounts
 from agent.errors import BadSetting
+from agent.serve.authentication import open_authenticator, resolve_auth_mode
 from agent.serve.http.app import create_app
-from agent.serve.identity import check_exposure, identifier
-from agent.serve.process.testing import serving
-from agent.serve.tokens import Tokens
-from agent.service.opening import open_service
+from agent.serve.jwt_verifier import JwtVerifier
+from agent.serve.process.testing import run_server
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.core.errors import BadRequest, NotFound
-from retrievers.core.types import Viewer, whole
-from retrievers.ingest import store
+from retrievers.core.types import Viewer, unrestricted_viewer
+from retrievers.ingest import document_store
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.read import read, read_record
+from retrievers.ingest.readers.file_input import read_paths, read_record
 
 MARK = re.compile(r"zq[a-z]+x[0-9]+y")
 WORDS = ("turbine", "rotor", "bearing", "gearbox", "hub", "nacelle", "pitch", "tower")
@@ -105,7 +105,7 @@ class World:
     async def call(self, who: Viewer | str, method: str, path: str, body: Any = None) -> httpx2.Response:
         """A request with the tenant's key: of a viewer with its principals, of a tenant with everything."""
         self.requests += 1
-        viewer = whole(who) if isinstance(who, str) else who
+        viewer = unrestricted_viewer(who) if isinstance(who, str) else who
         headers = {
             "Authorization": f"Bearer {self.keys[viewer.tenant]}",
             "X-Signalbox-Principals": ",".join(viewer.principals),
@@ -224,7 +224,7 @@ async def world_of(owner_url: str, service_url: str, tenants: Sequence[str], **o
         )  # fmt: skip
         async with open_service(settings) as service:
             await service.keys.create("somebody")
-            async with serving(create_app(service, identify=await identifier(service, "keys"))) as port:
+            async with run_server(create_app(service, authenticate=await open_authenticator(service, "keys"))) as port:
                 client = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60)
                 async with client:
                     world = World(client, service, tenants)
@@ -277,12 +277,12 @@ async def test_no_door_shows_anything_of_a_document_to_who_may_not_read_it(world
 
 
 async def test_everybody_finds_all_that_they_may_read(world: World):
-    for who in [*viewers("acme"), whole("acme")]:
+    for who in [*viewers("acme"), unrestricted_viewer("acme")]:
         body = {"query": "List all reports", "complete": True, "intent": "off", "collection": "shared"}
         found = (await world.call(who, "POST", "/v1/retrieve", body)).json()
         expected = {
             f"id-{mark(*one)}" for one in world.readers if world.places[one] == "shared"
-            and ((who == whole("acme") and one[0] == "acme") or world.sees(who, *one))
+            and ((who == unrestricted_viewer("acme") and one[0] == "acme") or world.sees(who, *one))
         }  # fmt: skip
         assert {hit["document_id"] for hit in found["hits"]} == expected
         shown = (await world.call(who, "GET", "/v1/collections/shared")).json()
@@ -366,13 +366,13 @@ def _without(value: Any) -> Any:
 
 async def test_a_field_of_hidden_documents_is_known_at_no_moment(world: World, monkeypatch: pytest.MonkeyPatch):
     await world.write("acme", 20, (), "fresh")
-    who, write, shown = Viewer("acme"), store.replace_documents, []
+    who, write, shown = Viewer("acme"), document_store.replace_documents, []
 
     async def watched(*given: Any, **options: Any) -> Any:
         shown.append((await world.call(who, "GET", "/v1/collections/fresh")).json())
         return await write(*given, **options)
 
-    monkeypatch.setattr(store, "replace_documents", watched)
+    monkeypatch.setattr(document_store, "replace_documents", watched)
     await world.write("acme", 21, ("user:1",), "fresh")
     shown.append((await world.call(who, "GET", "/v1/collections/fresh")).json())
     assert [world.shown(who, json.dumps(one)) for one in shown] == [[], []]
@@ -384,12 +384,12 @@ async def test_what_a_reader_of_more_looked_up_is_not_kept_for_who_reads_less(wo
     """The names of fields are kept for a moment, also for scopes with fewer collections."""
     await world.write("acme", 9, ("user:2",), "closed")
     asked = {"query": "How many reports per owner?"}
-    for who in (whole("acme"), Viewer("acme", ("user:1", "user:2")), Viewer("acme", ("user:1",))):
+    for who in (unrestricted_viewer("acme"), Viewer("acme", ("user:1", "user:2")), Viewer("acme", ("user:1",))):
         await world.call(who, "POST", "/v1/retrieve", asked)
         described = (await world.call(who, "GET", "/v1/collections/closed")).json()
         # Drafted of the few fields there are.
         assert f"field_{mark('acme', 8)}" in described["description"]
-        assert who == whole("acme") or world.shown(who, json.dumps(described)) == []
+        assert who == unrestricted_viewer("acme") or world.shown(who, json.dumps(described)) == []
 
 
 async def test_an_emptied_collection_whose_documents_had_readers_is_shown_to_nobody_else(world: World):
@@ -397,7 +397,12 @@ async def test_an_emptied_collection_whose_documents_had_readers_is_shown_to_nob
         return any(one["name"] == "closed" for one in answer.json()["collections"])
 
     async def seen() -> list[bool]:
-        viewers = (Viewer("acme"), Viewer("acme", ("user:2",)), Viewer("acme", ("user:1",)), whole("acme"))
+        viewers = (
+            Viewer("acme"),
+            Viewer("acme", ("user:2",)),
+            Viewer("acme", ("user:1",)),
+            unrestricted_viewer("acme"),
+        )
         return [known(await world.call(who, "GET", "/v1/collections")) for who in viewers]
 
     assert await seen() == [False, False, True, True]
@@ -419,7 +424,7 @@ async def test_only_changed_readers_count_as_updated_and_embed_nothing(world: Wo
     assert [(report.unchanged, report.updated, report.embedded) for report in reports] == [
         (1, 0, 0), (0, 1, 0), (0, 1, 0),
     ]  # fmt: skip
-    found = await world.service.document("shared", one["id"], tenant=whole("acme"))
+    found = await world.service.document("shared", one["id"], tenant=unrestricted_viewer("acme"))
     assert found.readers == ["user:1"]
     with pytest.raises(NotFound):
         await world.service.document("shared", one["id"], tenant="acme")
@@ -433,16 +438,22 @@ async def test_what_was_answered_before_a_document_was_taken_away_is_shown_no_mo
     asks = {"model": "signalbox", "messages": [{"role": "user", "content": "What does the turbine report say?"}],
             "signalbox": {"conversation": "c", "collection": "shared"}}  # fmt: skip
     assert mark("acme", 0) in (await world.call(who, "POST", "/v1/chat/completions", asks)).text
-    shown = [(await world.call(one, "GET", f"/v1/traces/{trace}")).status_code for one in (who, other, whole("acme"))]
+    shown = [
+        (await world.call(one, "GET", f"/v1/traces/{trace}")).status_code
+        for one in (who, other, unrestricted_viewer("acme"))
+    ]
     assert shown == [200, 404, 200]
     again = await world.call(other, "POST", f"/v1/traces/{trace}/replay", {"changes": {}})
     assert again.status_code == 404
 
     await world.write("acme", 0, ("user:7",), "shared")
 
-    shown = [(await world.call(one, "GET", f"/v1/traces/{trace}")).status_code for one in (who, other, whole("acme"))]
+    shown = [
+        (await world.call(one, "GET", f"/v1/traces/{trace}")).status_code
+        for one in (who, other, unrestricted_viewer("acme"))
+    ]
     assert shown == [404, 404, 200]
-    listed = [(await world.call(one, "GET", "/v1/traces")).text for one in (who, whole("acme"))]
+    listed = [(await world.call(one, "GET", "/v1/traces")).text for one in (who, unrestricted_viewer("acme"))]
     assert [trace in text for text in listed] == [False, True]
     follows = {**asks, "messages": [{"role": "user", "content": "And what about the gearbox?"}]}
     assert mark("acme", 0) not in (await world.call(who, "POST", "/v1/chat/completions", follows)).text
@@ -460,14 +471,16 @@ async def test_a_conversation_belongs_to_the_principals_it_is_held_with(world: W
     follows = {**asks, "messages": [{"role": "user", "content": "Tell me more"}]}
     assert mark("acme", 2) not in (await world.call(other, "POST", "/v1/chat/completions", follows)).text
     assert mark("acme", 2) in (await world.call(who, "POST", "/v1/chat/completions", follows)).text
-    assert await world.service.erase(conversation="same", tenant=Viewer("acme", ("user:3",))) == Erased(0, 0, 0, 0, 0)
-    assert [one.question for one in await world.service.asked(tenant=other)] == ["Tell me more"]
+    assert await world.service.erase(conversation="same", tenant=Viewer("acme", ("user:3",))) == ErasureCounts(
+        0, 0, 0, 0, 0
+    )
+    assert [one.question for one in await world.service.recorded_questions(tenant=other)] == ["Tell me more"]
     erased = [
         (await world.call(Viewer("acme", (one,)), "DELETE", "/v1/conversations/same")).json()["erased"]["records"]
         for one in ("user:3", "user:2", "user:2")
     ]
     assert erased == [0, 1, 0]
-    assert len(await world.service.asked(tenant=who)) == 2
+    assert len(await world.service.recorded_questions(tenant=who)) == 2
     assert (await world.call("globex", "DELETE", "/v1/conversations/same")).json()["erased"]["records"] == 0
     assert (await world.call("acme", "DELETE", "/v1/conversations/same")).json()["erased"]["records"] == 2
 
@@ -486,7 +499,7 @@ async def test_what_failed_of_a_job_is_shown_to_its_readers(world: World):
     assert len((await world.call("acme", "GET", f"/v1/jobs/{job}")).json()["failed"]) == 2
     # Nothing is stored of what names readers that cannot be.
     with pytest.raises(NotFound):
-        await world.service.document("shared", unreadable["id"], tenant=whole("acme"))
+        await world.service.document("shared", unreadable["id"], tenant=unrestricted_viewer("acme"))
 
 
 async def test_who_reads_as_some_alone_neither_writes_nor_sees_jobs(world: World):
@@ -576,7 +589,7 @@ async def test_files_say_their_readers(world: World, tmp_path: Path):
     (tmp_path / "note.md").write_text("---\nreaders: [user:1, group:legal]\n---\n# Note\n\nAbout the rotor.\n")
     (tmp_path / "table.csv").write_text('id,text,readers\nc1,One rotor,"user:2, user:3"\nc2,Two rotors,\n')
     (tmp_path / "lines.jsonl").write_text('{"id": "j1", "text": "Three rotors", "readers": ["user:4"]}\n')
-    await world.service.ingest(read([tmp_path]), "files", tenant="acme")
+    await world.service.ingest(read_paths([tmp_path]), "files", tenant="acme")
     with psycopg.connect(world.service.database.owner) as connection:
         stored = dict(connection.execute(
             "SELECT d.id, p.readers FROM signalbox.document d LEFT JOIN signalbox.collection p ON p.number = d.part"
@@ -593,7 +606,12 @@ async def test_a_scope_says_by_its_signature_who_reads(world: World):
     count = "SELECT count(*) FROM signalbox.document"
     rows = {
         who: (await database.fetch(who, count, ()))[0][0]
-        for who in (Viewer("acme"), Viewer("acme", ("user:1",)), Viewer("acme", ("user:2", "user:3")), whole("acme"))
+        for who in (
+            Viewer("acme"),
+            Viewer("acme", ("user:1",)),
+            Viewer("acme", ("user:2", "user:3")),
+            unrestricted_viewer("acme"),
+        )
     }
     assert list(rows.values()) == [3, 6, 5, 9]
     signed = database.scope(Viewer("acme", ("user:1",)))
@@ -736,7 +754,7 @@ def _spliced(one: str, other: str) -> str:
 
 
 def test_keys_of_tokens_are_public_ones_and_may_change(keys_file: Path, signer: rsa.RSAPrivateKey):
-    tokens = Tokens.of(Settings(tenant="acme", **given(keys_file, jwt_tenant_claim="org")))
+    tokens = JwtVerifier.from_settings(Settings(tenant="acme", **given(keys_file, jwt_tenant_claim="org")))
     assert tokens is not None
     assert tokens.verify(token(signer, org="globex")) == Viewer("globex", ("user:1",))
     assert tokens.verify(token(signer)) is None
@@ -749,12 +767,12 @@ def test_keys_of_tokens_are_public_ones_and_may_change(keys_file: Path, signer: 
     for held in ({"keys": [shared]}, {"keys": []}, [], {"keys": [{"kty": "RSA", "kid": "x"}]}):
         keys_file.write_text(json.dumps(held))
         with pytest.raises(BadSetting, match="JWT_KEYS"):
-            Tokens.of(Settings(**given(keys_file)))
+            JwtVerifier.from_settings(Settings(**given(keys_file)))
 
 
 def test_tokens_need_all_of_their_settings_and_callers_that_are_asked(keys_file: Path):
     with pytest.raises(ValueError, match="together, or none of them"):
         Settings(jwt_issuer=ISSUER)
-    assert check_exposure(Settings(**given(keys_file)), "127.0.0.1") == "keys"
+    assert resolve_auth_mode(Settings(**given(keys_file)), "127.0.0.1") == "keys"
     with pytest.raises(BadSetting):
-        check_exposure(Settings(**given(keys_file, auth="off")), "127.0.0.1")
+        resolve_auth_mode(Settings(**given(keys_file, auth="off")), "127.0.0.1")

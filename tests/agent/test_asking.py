@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.intent.asking import parts_of
+from agent.intent.topic.question_parts import split_questions
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from agent.intent.asking import parts_of
     ],
 )
 def test_a_second_verb_or_clause_is_no_second_question(question: str):
-    assert parts_of(question) == [question]
+    assert split_questions(question) == [question]
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_a_second_verb_or_clause_is_no_second_question(question: str):
     ],
 )  # fmt: skip
 def test_two_questions_are_two_parts(question: str, parts: list[str]):
-    assert parts_of(question) == parts
+    assert split_questions(question) == parts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.answering import tool
+from agent.answering import search_tool
 from agent.errors import BadSetting
 from agent.integrations.blocking import BlockingService, open_blocking
 from agent.settings import Settings
@@ -151,7 +151,7 @@ def objects(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_the_tool_schema_is_as_strict_mode_demands():
-    function = tool.schema()["function"]
+    function = search_tool.schema()["function"]
     assert (function["name"], function["strict"]) == ("search_knowledge", True)
     every = list(objects(function["parameters"]))
     assert len(every) == 4  # the arguments, a comparison, a group, a negation
@@ -161,15 +161,15 @@ def test_the_tool_schema_is_as_strict_mode_demands():
     text = json.dumps(function["parameters"])
     # What strict mode does not take.
     assert not [word for word in ('"default"', '"minimum"', '"maximum"', '"minLength"', '"oneOf"') if word in text]
-    flat = tool.schema("responses")
+    flat = search_tool.schema("responses")
     assert flat == {"type": "function", **function}
     with pytest.raises(BadRequest, match="chat"):
-        tool.schema("assistants")  # type: ignore[arg-type]
+        search_tool.schema("assistants")  # type: ignore[arg-type]
 
 
 def test_a_models_call_is_answered_with_the_passages(service: BlockingService):
     service.ingest([document("a", "Penguins march.", year=2005), document("b", "Penguins swim.", year=2019)], "birds")
-    assert service.as_tool() == tool.schema()
+    assert service.as_tool() == search_tool.schema()
     recent = {"type": "gte", "key": "year", "value": 2010}
     arguments = json.dumps({"query": "penguins", "collection": "birds", "filter": recent, "top_k": None})
     answer = json.loads(service.call_tool(arguments))

@@ -17,23 +17,23 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from agent.llm.chat_client import LiteLLMChatClient, OpenAIChatClient
 from agent.llm.chat_model import ChatModel
 from agent.llm.model import ModelFailed, Reply
-from agent.llm.opening import open_model
-from agent.llm.wire import LiteLLMWire, OpenAIWire
-from agent.retrieval.fusion import Fused
+from agent.llm.model_factory import open_model
+from agent.retrieval.fusion import FusedHit
 from agent.retrieval.rerank.http import HttpReranker
 from agent.retrieval.rerank.litellm import LiteLLMReranker
 from agent.testing import Fault, ScriptedServer
 from retrievers import cloud, web
-from retrievers.core.crowd import MostValues
 from retrievers.core.errors import Unavailable
+from retrievers.core.json_limits import JsonLimits
 from retrievers.core.types import Chunk, ChunkId, Query, Scope
 from retrievers.embed import remote
 from retrievers.embed.remote import LiteLLMEmbedder, OpenAIEmbedder
-from retrievers.embed.retry import RetryPolicy
-from retrievers.http import bounds
-from retrievers.http.client import Client
+from retrievers.http import response_limits
+from retrievers.http.json_client import JsonClient
+from retrievers.http.sdk_retries import RetryPolicy
 from retrievers.registry import Resources
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of litellm
@@ -45,7 +45,7 @@ MOST_ON_THE_WAY = 32 << 20
 QUERY = Query("where do penguins live", "en", Scope("t", ()))
 ASKED = [{"role": "user", "content": "Where do penguins live?"}]
 ID = ChunkId("t", "c", "d", 0)
-POOL = [Fused(ID, 1.0, 1.0, {}, {}, Chunk(ID, "Penguins", "They live in the south."))]
+POOL = [FusedHit(ID, 1.0, 1.0, {}, {}, Chunk(ID, "Penguins", "They live in the south."))]
 POOL_TEXT = "Penguins\nThey live in the south."
 ONCE = RetryPolicy(attempts=1)
 
@@ -115,16 +115,16 @@ def answered(make: Callable[[ScriptedServer], ChatModel], *, streamed: bool) -> 
 
 
 def openai_chat(server: ScriptedServer) -> ChatModel:
-    return ChatModel("x", "m", OpenAIWire(server.base_url, KEY))
+    return ChatModel("x", "m", OpenAIChatClient(server.base_url, KEY))
 
 
 def litellm_chat(server: ScriptedServer) -> ChatModel:
-    return ChatModel("x", "hosted_vllm/m", LiteLLMWire(KEY, server.base_url))
+    return ChatModel("x", "hosted_vllm/m", LiteLLMChatClient(KEY, server.base_url))
 
 
 def litellm_own_chat(server: ScriptedServer) -> ChatModel:
     """Of a provider with an API of its own, which litellm reads with other clients."""
-    return ChatModel("x", "ollama_chat/m", LiteLLMWire(KEY, server.root_url))
+    return ChatModel("x", "ollama_chat/m", LiteLLMChatClient(KEY, server.root_url))
 
 
 PROVIDERS: dict[str, Ask] = {
@@ -174,7 +174,7 @@ HOSTILE: dict[str, tuple[Fault, str]] = {
 }
 
 
-SMALL = bounds.ResponseLimits(BYTES, VALUES)
+SMALL = response_limits.ResponseLimits(BYTES, VALUES)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -185,13 +185,13 @@ def litellm() -> Any:
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(remote._Library, "_limits", lambda self, texts: bounds.limits(BYTES, VALUES))
-    monkeypatch.setattr(bounds, "_limits", ContextVar("limits", default=SMALL))
+    monkeypatch.setattr(remote._Library, "_limits", lambda self, texts: response_limits.use_limits(BYTES, VALUES))
+    monkeypatch.setattr(response_limits, "_limits", ContextVar("limits", default=SMALL))
     monkeypatch.setattr("agent.retrieval.rerank.litellm._MOST_AROUND", BYTES - 2 * len(POOL_TEXT))
     monkeypatch.setattr("agent.retrieval.rerank.litellm._MOST_VALUES", VALUES)
-    monkeypatch.setattr("agent.llm.wire._LARGEST_WHOLE", BYTES)
-    monkeypatch.setattr("agent.llm.wire._MOST_VALUES", VALUES)
-    monkeypatch.setattr("retrievers.http.client._FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("agent.llm.chat_client._LARGEST_WHOLE", BYTES)
+    monkeypatch.setattr("agent.llm.chat_client._MOST_VALUES", VALUES)
+    monkeypatch.setattr("retrievers.http.json_client._FIRST_WAIT_S", 0.001)
 
 
 def answering(faults: Iterable[Fault]) -> ScriptedServer:
@@ -215,7 +215,7 @@ async def test_an_answer_beyond_a_limit_is_none_and_the_reason_names_the_limit(n
 
 async def test_what_litellm_would_read_with_aiohttp_is_limited_too(monkeypatch: pytest.MonkeyPatch):
     with answering([packed(BOMB)]) as server:
-        monkeypatch.setattr("retrievers.http.sdks.OPENAI_URL", server.base_url)
+        monkeypatch.setattr("retrievers.http.sdk_limits.OPENAI_URL", server.base_url)
         model = open_model("aiohttp_openai/m")
         assert model is not None
         with pytest.raises(ModelFailed, match="its answer is longer than 128 KiB"):
@@ -252,7 +252,7 @@ async def test_what_litellm_reads_by_boto3_is_limited_too(answer: str, aws: Call
                 await sagemaker(timeout_s).embed_query("penguins")
             if server.requests:
                 break
-        assert answer == "bomb" or server.left.wait(60)
+        assert answer == "bomb" or server.client_disconnected.wait(60)
 
 
 async def test_vectors_that_litellm_reads_by_boto3_arrive(aws: Callable[[ScriptedServer], None]):
@@ -293,7 +293,7 @@ async def test_the_token_that_litellm_looks_up_by_requests_is_limited_too(
                 await embedder.embed_query("penguins")
             if server.requests:
                 break
-        assert answer == "bomb" or server.left.wait(60)
+        assert answer == "bomb" or server.client_disconnected.wait(60)
 
 
 async def test_the_token_that_litellm_looks_up_by_requests_is_sent(google: Callable[[ScriptedServer], None]):
@@ -324,8 +324,8 @@ async def test_litellm_is_closed_while_a_call_opens_a_connection(litellm: Any, m
 async def test_an_answer_without_an_end_is_read_up_to_the_limit_and_its_connection_closed(name: str):
     with answering([Fault(parts=repeat(b"a" * 4_000))]) as server:
         assert "its answer is longer than 128 KiB" in await reason(name, server)
-        assert server.left.wait(60)
-    assert server.sent < MOST_ON_THE_WAY
+        assert server.client_disconnected.wait(60)
+    assert server.bytes_sent < MOST_ON_THE_WAY
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -333,26 +333,26 @@ async def test_an_answer_that_drips_ends_at_the_deadline(name: str):
     with answering(repeat(Fault(parts=repeat(b" "), pause_s=0.02))) as server:
         for timeout_s in MORE_AND_MORE_S:
             assert "no answer within" in await reason(name, server, timeout_s)
-            if server.sent:
+            if server.bytes_sent:
                 break
-        assert server.left.wait(60)
+        assert server.client_disconnected.wait(60)
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_an_error_without_an_end_says_its_status(name: str):
     with answering(repeat(Fault(status=403, parts=repeat(b"model " * 1_000)))) as server:
         assert "403" in await reason(name, server)
-        assert server.left.wait(60)
-    assert server.sent < MOST_ON_THE_WAY
+        assert server.client_disconnected.wait(60)
+    assert server.bytes_sent < MOST_ON_THE_WAY
 
 
 @pytest.mark.parametrize("body", [b"[" * 5_000, b"[" * 51 + b"]" * 51], ids=["open", "closed"])
 async def test_an_answer_has_at_most_fifty_levels(body: bytes):
-    client = Client("web")
+    client = JsonClient("web")
     with answering([Fault(body=body), Fault(body=b"[" * 50 + b"]" * 50)]) as server:
         with pytest.raises(Unavailable, match="its answer has more than 50 levels"):
-            await client.json("GET", server.root_url)
-        deep = await client.json("GET", server.root_url)
+            await client.request_json("GET", server.root_url)
+        deep = await client.request_json("GET", server.root_url)
     await client.aclose()
     assert json.dumps(deep) == "[" * 50 + "]" * 50
 
@@ -362,7 +362,7 @@ PARSED_HERE = [name for name in PROVIDERS if "litellm" not in name and name not 
 
 @pytest.mark.parametrize("name", PARSED_HERE)
 async def test_an_answer_of_too_many_values_is_not_parsed(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bounds, "MOST_VALUES", MostValues(values=100, containers=50))
+    monkeypatch.setattr(response_limits, "MOST_VALUES", JsonLimits(values=100, containers=50))
     with answering(repeat(Fault(body=b"[" + b"0," * 200 + b"0]"))) as server:
         assert "its answer cannot be parsed: it has 202 values; at most 100" in await reason(name, server)
 
@@ -372,10 +372,10 @@ FOUND: dict[str, tuple[Any, str]] = {
         {"results": [{"url": "http://e.example/", "content": "In the south."}]},
         "retrievers.web.retriever._page_of",
     ),
-    "dify": ({"records": [{"content": "In the south.", "title": "t"}]}, "retrievers.cloud.retriever.cleaned"),
+    "dify": ({"records": [{"content": "In the south.", "title": "t"}]}, "retrievers.cloud.retriever.clean_text"),
     "azure": (
         {"references": [{"id": "0", "sourceData": {"content": "In the south."}}], "response": []},
-        "retrievers.cloud.azure.passage_of",
+        "retrievers.cloud.azure.record_text",
     ),
 }
 
@@ -461,10 +461,10 @@ async def test_a_stream_without_an_end_is_cut_at_the_limit_and_its_connection_cl
     fault = Fault(parts=parts, headers={"Content-Type": "text/event-stream"})
     with answering([fault]) as server:
         said, why = await heard(server)
-        assert server.left.wait(60)
+        assert server.client_disconnected.wait(60)
     assert why == "its answer is longer than 128 KiB"
     assert said.startswith("word word") if name == "text" else set(said) <= {"["}
-    assert server.sent < MOST_ON_THE_WAY
+    assert server.bytes_sent < MOST_ON_THE_WAY
 
 
 async def test_a_stream_of_too_many_calls_is_left_and_its_connection_closed():
@@ -474,10 +474,10 @@ async def test_a_stream_of_too_many_calls_is_left_and_its_connection_closed():
         model = openai_chat(server)
         (reply,) = [p async for p in model.stream(ASKED, stage="answer", deadline=time.monotonic() + 30, key={})]
         await model.aclose()
-        assert server.left.wait(60)
+        assert server.client_disconnected.wait(60)
     assert isinstance(reply, Reply)
     assert [one["type"] for one in reply.tool_calls] == ["function"] * 128 + ["unreadable"]
-    assert server.sent < MOST_ON_THE_WAY
+    assert server.bytes_sent < MOST_ON_THE_WAY
 
 
 async def test_an_event_of_too_many_values_ends_a_stream_and_many_events_of_few_do_not():
@@ -485,7 +485,7 @@ async def test_an_event_of_too_many_values_ends_a_stream_and_many_events_of_few_
     done = event(content="done") + b"data: [DONE]\n\n"
     streams = [[hostile, done], [*repeat(event(content="a"), 2 * VALUES // 10), done]]
     faults = [Fault(parts=parts, headers={"Content-Type": "text/event-stream"}) for parts in streams]
-    with answering(faults) as server, bounds.limits(4 << 20, VALUES):
+    with answering(faults) as server, response_limits.use_limits(4 << 20, VALUES):
         assert await heard(server) == ("", "its answer holds more than 10,000 values")
         model = openai_chat(server)
         pieces = [p async for p in model.stream(ASKED, stage="answer", deadline=time.monotonic() + 30, key={})]
@@ -507,11 +507,11 @@ async def test_what_litellm_looks_up_in_threads_ends_at_the_limit_or_the_deadlin
     fault, deadlines, reason = SLOW[answer]
     with answering(repeat(fault)) as server:
         for timeout_s in deadlines:
-            with bounds.ending_within(timeout_s), pytest.raises(Exception, match=reason):
+            with response_limits.deadline_within(timeout_s), pytest.raises(Exception, match=reason):
                 await asyncio.to_thread(litellm.module_level_client.get, server.root_url)
-            if server.sent:
+            if server.bytes_sent:
                 break
-        assert server.left.wait(60)
+        assert server.client_disconnected.wait(60)
 
 
 async def test_litellm_looks_nothing_up_where_the_event_loop_would_wait(litellm: Any):
@@ -544,9 +544,9 @@ async def turns() -> AsyncIterator[Callable[[], int]]:
 
 
 async def test_interim_answers_that_are_there_at_once_leave_turns_to_others(turns: Callable[[], int]):
-    client = Client("web")
+    client = JsonClient("web")
     with answering([INTERIM]) as server, pytest.raises(Unavailable, match="the head of its answer is longer"):
-        await client.json("GET", server.root_url)
+        await client.request_json("GET", server.root_url)
     await client.aclose()
     assert turns() >= (32 << 10) / (8 << 10)
 
@@ -557,6 +557,6 @@ async def test_parts_that_are_there_at_once_leave_turns_to_others(turns: Callabl
             yield b"a"
 
     before = turns()
-    meter = bounds.Meter(SMALL, packed=False)
+    meter = response_limits.BodyReader(SMALL, packed=False)
     assert sum([len(piece) async for piece in meter.read(parts())]) == 10_000
     assert turns() - before >= 1_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.intent.asking import wants_of
+from agent.intent.topic.question_parts import read_wants
 
 NOUNS = frozenset({"pep", "peps", "upload", "uploads", "上传"})
 
@@ -28,7 +28,7 @@ NOUNS = frozenset({"pep", "peps", "upload", "uploads", "上传"})
     ],
 )
 def test_all_documents_are_asked_for(text: str):
-    assert wants_of(text, NOUNS) == "all"
+    assert read_wants(text, NOUNS) == "all"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_all_documents_are_asked_for(text: str):
     ],
 )
 def test_documents_are_asked_for(text: str):
-    assert wants_of(text, NOUNS) == "documents"
+    assert read_wants(text, NOUNS) == "documents"
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_documents_are_asked_for(text: str):
     ],
 )
 def test_passages_are_asked_for(text: str):
-    assert wants_of(text, NOUNS) == "passages"
+    assert read_wants(text, NOUNS) == "passages"

@@ -10,24 +10,25 @@ from typing import Any
 
 import pytest
 
-from agent.answering.sentence_check import read
-from agent.intent import caller, linking, rules, vocabulary
-from agent.intent.asking import parts_perhaps
-from agent.intent.caller import Offered
-from agent.intent.text import MOST_CHARACTERS, readable
+from agent.answering.faithfulness_check import extract_features
+from agent.intent import caller_limits, rules_reader
+from agent.intent.caller_limits import ValueGuard
+from agent.intent.language.text import MOST_CHARACTERS, readable
 from agent.intent.time.periods import Calendar
-from agent.options.guard_rules import plain
-from agent.retrieval.fusion import Fused
+from agent.intent.topic.question_parts import guess_parts
+from agent.intent.values import value_linking, vocabulary
+from agent.options.guard_rules import normalise_rule_text
+from agent.retrieval.fusion import FusedHit
 from agent.retrieval.highlight import MOST_TERMS, Highlighter
-from agent.retrieval.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
-from agent.retrieval.rerank.hybrid import Hybrid
+from agent.retrieval.rerank.hybrid import HybridReranker
+from agent.retrieval.rerank.reranker import MOST_TOTAL_CHARACTERS, truncate_longest
 from agent.types import Message
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, Chunk, ChunkId, FieldCatalogue, FieldValues
 from retrievers.testing import processor_s
 from retrievers.text.analysis import analyse
 from retrievers.text.folding import fold
-from retrievers.text.visible import prompt_text
+from retrievers.text.prompt_sanitising import sanitise_prompt_text
 
 SLOW = {
     "one letter": "a",
@@ -74,8 +75,8 @@ def test_rules_read_a_bounded_part_of_a_question_and_of_the_turns_before_it(
         read.append(text)
         return rules_find(text, *given, **more)
 
-    rules_find = rules.find
-    monkeypatch.setattr(rules, "find", find)
+    rules_find = rules_reader.parse_question
+    monkeypatch.setattr(rules_reader, "parse_question", find)
     text = f"Which {grown(kind, 90_000)} ones"
     turns = [{"role": role, "content": text} for _ in range(20) for role in ("user", "assistant")]
     ground("city").read(text, turns)
@@ -107,13 +108,13 @@ async def test_under_a_filter_a_bounded_part_of_each_turn_is_folded_and_not_on_t
         folded.append((len(text), threading.current_thread()))
         return fold(text)
 
-    monkeypatch.setattr(caller, "fold", noting)
+    monkeypatch.setattr(caller_limits, "fold", noting)
     known: Any = None
-    judge = Offered(catalogue=known, scope=known, wanted=known, deadline=0)
+    judge = ValueGuard(catalogue=known, scope=known, wanted=known, deadline=0)
     history = [Message(role=role, content="words " * 16_000) for _ in range(20) for role in ("user", "assistant")]
     city = ground("city")
     made = city.read("penguins", [turn.model_dump() for turn in history])
-    await judge.in_rules(made, history, city.context, known)
+    await judge.check_rules_reading(made, history, city.context, known)
     assert len(folded) == 41
     assert max(length for length, _ in folded) <= MOST_CHARACTERS
     assert threading.main_thread() not in [thread for _, thread in folded]
@@ -151,36 +152,36 @@ def test_a_turn_full_of_unknown_words_is_compared_with_a_bounded_number_of_names
     compared.clear()
     known.read(" ".join(f"Gvido Rosun{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"))
     readings = 4  # of one turn: as it is, and counted
-    assert 0 < compared.total() <= readings * (linking.MOST_COMPARISONS + 2 * len(people))
+    assert 0 < compared.total() <= readings * (value_linking.MOST_COMPARISONS + 2 * len(people))
 
 
 NAMES = [f"{a}{b}{c}ström".capitalize() for a in "bdfgk" for b in "aeiou" for c in ("l", "rn", "st")]
 
 
 def test_parts_of_a_question_without_end_are_not_gone_through():
-    assert parts_perhaps("What is penguin food? " * 200) == []
-    assert parts_perhaps("".join(f"What is penguin number {n}? " for n in range(5000))) == []
-    assert parts_perhaps("What do penguins eat? Where do walruses sleep?") != []
+    assert guess_parts("What is penguin food? " * 200) == []
+    assert guess_parts("".join(f"What is penguin number {n}? " for n in range(5000))) == []
+    assert guess_parts("What do penguins eat? Where do walruses sleep?") != []
 
 
 # Reranking
 
 
-def hit(number: int, text: str, title: str = "") -> Fused:
+def hit(number: int, text: str, title: str = "") -> FusedHit:
     id = ChunkId("t", "c", str(number), 0)
-    return Fused(id, 0.1, 0.1, {}, {}, Chunk(id, title, text))
+    return FusedHit(id, 0.1, 0.1, {}, {}, Chunk(id, title, text))
 
 
 def test_the_longest_are_cut_first():
-    assert cut_longest(["abcdef", "ab", "abcd"], 9) == ["abc", "ab", "abc"]
-    assert cut_longest(["abcdef", "ab", "abcd"], 12) == ["abcdef", "ab", "abcd"]
-    assert cut_longest(["abc"] * 4, 2) == [""] * 4
-    assert cut_longest([]) == []
+    assert truncate_longest(["abcdef", "ab", "abcd"], 9) == ["abc", "ab", "abc"]
+    assert truncate_longest(["abcdef", "ab", "abcd"], 12) == ["abcdef", "ab", "abcd"]
+    assert truncate_longest(["abc"] * 4, 2) == [""] * 4
+    assert truncate_longest([]) == []
 
 
 def test_short_documents_beside_a_huge_one_are_judged_whole():
     pool = [hit(0, "x " * MOST_TOTAL_CHARACTERS + "penguins march"), hit(1, f"{'y ' * 500} penguins march")]
-    cut, whole = asyncio.run(Hybrid().rerank("penguins march", "en", pool, deadline=0))
+    cut, whole = asyncio.run(HybridReranker().rerank("penguins march", "en", pool, deadline=0))
     assert cut == 0
     assert whole == pytest.approx(0.35)  # each word and the pair once: half of what many occurrences count
 
@@ -190,7 +191,7 @@ def test_a_long_question_is_not_gone_through_for_every_passage():
 
     def spent(words: int) -> float:
         question = " ".join(f"q{number}" for number in range(words))
-        return processor_s(lambda: asyncio.run(Hybrid().rerank(question, "en", pool, deadline=0)))
+        return processor_s(lambda: asyncio.run(HybridReranker().rerank(question, "en", pool, deadline=0)))
 
     spent(1000)
     assert spent(1600) < 4 * (spent(10) + 0.02)
@@ -214,7 +215,9 @@ def test_a_character_that_stands_for_many_does_not_multiply_the_work():
 # Marks of different classes, which normalising sorts; stems of notes are spacing marks, and the sound marks of narrow
 # kana are letters that become marks.
 @pytest.mark.parametrize("marks", ["\u0301\u0327", "\u0315\u0301\u0f73", "\U0001d165\U0001d16d", "\uff9e\u0301"])
-@pytest.mark.parametrize("normalise", [fold, plain, prompt_text, read, lambda text: analyse(text, "en")])
+@pytest.mark.parametrize(
+    "normalise", [fold, normalise_rule_text, sanitise_prompt_text, extract_features, lambda text: analyse(text, "en")]
+)
 def test_marks_without_end_on_one_letter_are_normalised_in_linear_time(normalise: Callable[[str], Any], marks: str):
     def spent(length: int) -> float:
         return processor_s(lambda: normalise("a" + (marks * length)[:length]))
@@ -228,11 +231,11 @@ def test_a_text_of_very_many_names_asks_for_none_of_them():
     catalogue = FieldCatalogue((), 100, {"team": known})
     cards = {"fulltext": Card("fulltext", "", "documents")}
     now = datetime(2026, 11, 20, tzinfo=UTC)
-    context = rules.Context(catalogue, frozenset(), cards, Calendar(now.date()), now)
+    context = rules_reader.ReadingContext(catalogue, frozenset(), cards, Calendar(now.date()), now)
 
     def values(times: int) -> list[str]:
-        read = rules.read_rules("notes of the Payments team" + " or Payments" * times, (), context)
-        return [piece.filter["value"] for piece in read.pieces]
+        read = rules_reader.read_by_rules("notes of the Payments team" + " or Payments" * times, (), context)
+        return [piece.filter["value"] for piece in read.conditions]
 
     assert values(0) == ["Payments"]
     assert set(values(3)) == {"Payments"}

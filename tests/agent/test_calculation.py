@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from agent.intent.calculation.parts import question_parts
-from agent.intent.columns import columns_of
-from agent.intent.derived import nouns_of
-from agent.intent.found import find
-from agent.intent.measures import check_units
-from agent.intent.numbers import unit_names
-from agent.intent.rules import Context, RulesReading, read_rules
+from agent.intent.analysis.field_linking import field_index_of
+from agent.intent.calculation.segmentation import segment_question
+from agent.intent.conditions.question_parser import parse_question
+from agent.intent.language.units import unit_names
+from agent.intent.rules_reader import ReadingContext, RulesReading, read_by_rules
 from agent.intent.time.periods import Calendar
-from agent.intent.vocabulary import build
+from agent.intent.values.inferred_words import document_nouns_of
+from agent.intent.values.measures import check_units
+from agent.intent.values.vocabulary import build_vocabulary
 from agent.types import Message
 from retrievers.core.errors import BadRequest
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
 
@@ -50,8 +50,8 @@ def read(question: str, fields: tuple[FieldValues, ...] = STORE) -> RulesReading
     catalogue = FieldCatalogue(((1, 1),), fields[0].documents, {one.field.name: one for one in fields})
     cards = {name: Card(name, "", kind) for name, kind in (("fulltext", "documents"), ("sql", "metadata"))}
     now = datetime(2026, 11, 20, tzinfo=UTC)
-    context = Context(catalogue, nouns_of((), catalogue), cards, Calendar(date(2026, 11, 20)), now)
-    return read_rules(question, [], context)
+    context = ReadingContext(catalogue, document_nouns_of((), catalogue), cards, Calendar(date(2026, 11, 20)), now)
+    return read_by_rules(question, [], context)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_the_period_of_a_share_is_of_the_whole(question: str, part: dict[str, An
 
     assert made.aggregate is not None
     assert made.aggregate["where"] == part
-    assert {piece.field for piece in made.pieces} == {"port", "sailed"}
+    assert {piece.field for piece in made.conditions} == {"port", "sailed"}
 
 
 CELLAR = (
@@ -333,9 +333,15 @@ def test_a_named_value_that_constrains_nothing_is_no_filler():
     fields = (*CELLAR, text("result", {"Won": 40, "Nominated": 60}))
     catalogue = FieldCatalogue(((1, 1),), 100, {one.field.name: one for one in fields})
     now = datetime(2026, 11, 20, tzinfo=UTC)
-    found = find("which taster has won the most?", build(catalogue), nouns_of((), catalogue), Calendar(now.date()), now)
+    found = parse_question(
+        "which taster has won the most?",
+        build_vocabulary(catalogue),
+        document_nouns_of((), catalogue),
+        Calendar(now.date()),
+        now,
+    )
 
-    parts = question_parts(replace(found, pieces=(), constraints=()), columns_of(found.sentence.vocabulary))
+    parts = segment_question(replace(found, conditions=(), constraints=()), field_index_of(found.sentence.vocabulary))
 
     assert [part.kind for part in parts if part.start == len("which taster has ")] == ["value"]
 
@@ -395,7 +401,7 @@ def test_what_something_has_is_not_counted_by_its_documents(question: str):
 
 def test_the_plural_of_a_field_names_no_values_that_end_in_its_word():
     made = read("how many bridges are there?", BRIDGES)
-    assert (made.pieces, made.aggregate) == ((), {"op": "count", "of": "bridge"})
+    assert (made.conditions, made.aggregate) == ((), {"op": "count", "of": "bridge"})
 
 
 @pytest.mark.parametrize(
@@ -404,7 +410,7 @@ def test_the_plural_of_a_field_names_no_values_that_end_in_its_word():
 )
 def test_what_no_document_says_is_not_found_by_those_that_say_something_else(question: str):
     made = read(question, BRIDGES)
-    assert (made.aggregate, made.pieces) == (None, ())
+    assert (made.aggregate, made.conditions) == (None, ())
     assert made.rejected
 
 
@@ -412,14 +418,14 @@ def follow_up(before: str, question: str) -> RulesReading:
     catalogue = FieldCatalogue(((1, 1),), 100, {one.field.name: one for one in BRIDGES})
     cards = {name: Card(name, "", kind) for name, kind in (("fulltext", "documents"), ("sql", "metadata"))}
     now = datetime(2026, 11, 20, tzinfo=UTC)
-    context = Context(catalogue, nouns_of((), catalogue), cards, Calendar(date(2026, 11, 20)), now)
+    context = ReadingContext(catalogue, document_nouns_of((), catalogue), cards, Calendar(date(2026, 11, 20)), now)
     history = [Message(role="user", content=before), Message(role="assistant", content="Here they are.")]
-    return read_rules(question, history, context)
+    return read_by_rules(question, history, context)
 
 
 def test_a_sum_of_what_was_asked_before_keeps_every_condition():
     made = follow_up("open reports by Ann Roe", "how much did they cost?")
-    assert made.aggregate is None or {piece.field for piece in made.pieces} == {"inspector", "status"}
+    assert made.aggregate is None or {piece.field for piece in made.conditions} == {"inspector", "status"}
 
 
 @pytest.mark.parametrize("before", ["tell me about WO-205", "latest report about the Garrow Culvert"])
@@ -432,7 +438,7 @@ def test_the_cost_of_one_document_is_no_sum_of_many(before: str):
 )
 def test_a_row_is_not_read_where_its_denial_is_in_doubt(question: str):
     made = read(question, BRIDGES)
-    assert (made.pieces, made.aggregate) == ((), None)
+    assert (made.conditions, made.aggregate) == ((), None)
     assert made.rejected
 
 
@@ -444,7 +450,7 @@ def test_the_verb_of_a_date_field_is_no_tag_that_it_translates_to(question: str)
         FieldValues(Field("published", "date", "date"), {}, 90, 100, "2024-01-01", "2026-01-01"),
     )
     found = read(question, fields)
-    assert found.pieces == ()
+    assert found.conditions == ()
     assert found.aggregate is not None
     assert (found.aggregate["op"], found.aggregate["group_by"]) == ("count", "team")
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from agent.intent.derived import nouns_of
-from agent.intent.rules import Context, RulesReading, read_rules
+from agent.intent.rules_reader import ReadingContext, RulesReading, read_by_rules
 from agent.intent.time.periods import Calendar
-from retrievers.core.fields import Field
+from agent.intent.values.inferred_words import document_nouns_of
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
 
@@ -20,8 +20,10 @@ def read(question: str, fields: tuple[FieldValues, ...], records: tuple[str, ...
     catalogue = FieldCatalogue(((1, 1),), 100, {one.field.name: one for one in fields}, records)
     cards = {name: Card(name, "", kind) for name, kind in (("fulltext", "documents"), ("sql", "metadata"))}
     now = datetime(2026, 11, 20, tzinfo=UTC)
-    return read_rules(
-        question, [], Context(catalogue, nouns_of((), catalogue), cards, Calendar(date(2026, 11, 20)), now)
+    return read_by_rules(
+        question,
+        [],
+        ReadingContext(catalogue, document_nouns_of((), catalogue), cards, Calendar(date(2026, 11, 20)), now),
     )
 
 

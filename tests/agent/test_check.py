@@ -14,12 +14,13 @@ from agent import Service, open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.core.errors import Unavailable, UnknownCollection
-from retrievers.core.places import Places
-from retrievers.core.types import Viewer, whole
-from retrievers.ingest import check, totals, values
+from retrievers.core.file_positions import FilePositions
+from retrievers.core.types import Viewer, unrestricted_viewer
+from retrievers.ingest import field_statistics
+from retrievers.ingest.checking import collection_check, totals_check
 from retrievers.ingest.documents import Document
 
-OWNER = whole("default")
+OWNER = unrestricted_viewer("default")
 
 _DRIFT = {
     "documents": [
@@ -95,7 +96,7 @@ def corpus() -> list[Document]:
             metadata={"year": 2000 + n, "team": f"team {n % 3}"},
             readers=("user:7",) if n % 5 == 3 else (), enabled=n != 9,
             expires_at=datetime(2090, 1, 1, tzinfo=UTC) if n % 4 == 1 else None,
-            places=Places("page", ((0, 1), (2000, 2))) if n % 6 == 0 else None,
+            places=FilePositions("page", ((0, 1), (2000, 2))) if n % 6 == 0 else None,
         )
         for n in range(14)
     ]  # fmt: skip
@@ -233,8 +234,8 @@ async def test_a_collection_that_the_viewer_does_not_see_is_none(service: Servic
 async def test_a_job_that_makes_a_collection_anew_counts_the_documents_that_the_viewer_reads(service: Service):
     job = await service.rebuild("docs")
     assert (job.documents, job.done) == (10, 0)  # of 14 one is disabled and three have a reader
-    while lease := await service.worker.jobs.take():
-        await service.worker.carry_out(lease)
+    while lease := await service.worker.jobs.lease_next():
+        await service.worker.run_job(lease)
     for who, documents in (("default", 10), (Viewer("default", ("user:7",)), 13), (OWNER, 13)):
         done = await service.job(job.id, tenant=who)
         assert (done.status, done.documents, done.done) == ("done", documents, documents), who
@@ -268,7 +269,7 @@ async def test_documents_that_come_meanwhile_are_no_drift(service: Service):
 async def test_one_that_takes_longer_than_it_may_says_which_command_does_not(
     service: Service, owner_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(totals, "_FIRST_TERMS", "SELECT pg_sleep(60)::text, %(most)s")
+    monkeypatch.setattr(totals_check, "_FIRST_TERMS", "SELECT pg_sleep(60)::text, %(most)s")
     for mend in (False, True):
         started = time.monotonic()
         with pytest.raises(Unavailable, match="run `signalbox check docs" + (" --mend`" if mend else "`")):
@@ -294,7 +295,11 @@ async def test_what_takes_long_is_made_beside_the_event_loop(service: Service, m
 
         return call
 
-    for module, name in ((check, "to_tsvector"), (check, "compared"), (values, "_words")):
+    for module, name in (
+        (collection_check, "to_tsvector"),
+        (collection_check, "find_differences"),
+        (field_statistics, "_words"),
+    ):
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
     assert (await service.check("docs", tenant=OWNER)).findings == ()
     assert threads

@@ -13,7 +13,8 @@ import psycopg
 import pytest
 
 from agent.serve.cli import run
-from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.embedded_server import EmbeddedServer
+from tests.conftest import PATIENT_DEFAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = [
@@ -493,7 +494,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def program(home: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SIGNALBOX_")}
-    environment |= {"SIGNALBOX_HOME": str(home), **options.pop("env", {})}
+    patient = {f"SIGNALBOX_{name.upper()}": str(seconds) for name, seconds in PATIENT_DEFAULTS.items()}
+    environment |= {"SIGNALBOX_HOME": str(home), **patient, **options.pop("env", {})}
     options = {"capture_output": True, "text": True, "encoding": "utf-8", "cwd": home, **options}
     command = [str(Path(sys.executable).with_name("signalbox")), *arguments]
     return subprocess.run(command, env=environment, check=False, **options)

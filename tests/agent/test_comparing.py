@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent.intent.amounts import find_amounts
-from agent.intent.measures import measure_of
-from agent.intent.rules import Context, RulesReading, read_rules
+from agent.intent.language.amounts import find_amounts
+from agent.intent.rules_reader import ReadingContext, RulesReading, read_by_rules
 from agent.intent.time.periods import Calendar
-from retrievers.core.fields import Field
+from agent.intent.values.measures import measure_of
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
 CARDS = {"fulltext": Card("fulltext", "words")}
@@ -41,7 +41,9 @@ BOATS = {
 def read(question: str, fields: Mapping[str, FieldValues] = BOATS) -> RulesReading:
     now = datetime(2026, 11, 20, tzinfo=UTC)
     catalogue = FieldCatalogue(((1, 1),), 80, dict(fields))
-    return read_rules(question, (), Context(catalogue, frozenset({"boat", "boats"}), CARDS, Calendar(now.date()), now))
+    return read_by_rules(
+        question, (), ReadingContext(catalogue, frozenset({"boat", "boats"}), CARDS, Calendar(now.date()), now)
+    )
 
 
 def shown(filter: Mapping[str, Any] | None) -> str:

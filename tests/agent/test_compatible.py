@@ -10,20 +10,20 @@ import openai
 import pytest
 
 from agent import Service, open_service
-from agent.retrieval.fusion import Fused
-from agent.retrieval.rerank.base import MOST_TOTAL_CHARACTERS
-from agent.retrieval.rerank.texts import MOST_EMBEDDED_PIECES, rerank_texts
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.rerank.reranker import MOST_TOTAL_CHARACTERS
+from agent.retrieval.rerank.text_reranking import MOST_EMBEDDED_PIECES, rerank_texts
+from agent.serve.authentication import Authenticator, Caller, MissingKey, Unauthenticated
 from agent.serve.http.app import create_app
-from agent.serve.http.compatible import above, attributes
+from agent.serve.http.compatibility import hit_attributes, scored_hits
 from agent.serve.http.dify_filters import OPERATORS
-from agent.serve.identity import Caller, Identify, NoKey, Unauthenticated
-from agent.serve.process.testing import serving
+from agent.serve.process.testing import run_server
 from agent.settings import Settings
 from agent.types import RankedHit
-from retrievers.core.breakers import Breaker
+from retrievers.core.circuit_breakers import CircuitBreaker
 from retrievers.core.errors import BadRequest
 from retrievers.embed import Vectors
-from retrievers.embed.onnx import OnnxEmbedder
+from retrievers.embed.onnx_embedder import OnnxEmbedder
 from retrievers.ingest.documents import Document
 from retrievers.testing import HashEmbedder
 
@@ -60,15 +60,15 @@ async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
         yield client
 
 
-def asked_through(service: Service, identify: Identify | None = None) -> httpx2.AsyncClient:
-    transport = httpx2.ASGITransport(create_app(service, identify=identify))
+def asked_through(service: Service, authenticate: Authenticator | None = None) -> httpx2.AsyncClient:
+    transport = httpx2.ASGITransport(create_app(service, authenticate=authenticate))
     return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1")
 
 
 @pytest.fixture
 async def url(service: Service) -> AsyncIterator[str]:
     """A real server's address."""
-    async with serving(create_app(service)) as port:
+    async with run_server(create_app(service)) as port:
         yield f"http://127.0.0.1:{port}"
 
 
@@ -188,7 +188,7 @@ def hit(score: float, relevance: float | None = None, **scores: float) -> Ranked
 
 
 def shown(*hits: RankedHit, threshold: float | None = None) -> list[float]:
-    return [score for _, score in above(hits, threshold)]
+    return [score for _, score in scored_hits(hits, threshold)]
 
 
 def test_a_shown_score_is_the_relevance_and_the_rerankers_where_one_has_judged():
@@ -209,7 +209,7 @@ def test_a_threshold_judges_each_hit_by_its_own_score():
 
 def test_attributes_are_what_openai_can_hold():
     metadata = {f"k{n:02}": n for n in range(20)} | {"long": "x" * 600, "who": {"name": "Ann"}, "none": None}
-    shown = attributes(hit(1.0).model_copy(update={"metadata": metadata}), ["long", "who.name"])
+    shown = hit_attributes(hit(1.0).model_copy(update={"metadata": metadata}), ["long", "who.name"])
     assert len(shown) == 16
     assert (shown["long"], shown["who.name"], shown["k00"], "k19" in shown) == ("x" * 512, "Ann", 0, False)
 
@@ -301,16 +301,16 @@ async def test_difys_conditions_are_joined_as_it_asks(client: httpx2.AsyncClient
 
 
 async def test_dify_is_told_with_its_own_codes_what_is_wrong(service: Service):
-    async def identify(authorization: str | None) -> Caller:
+    async def authenticate(authorization: str | None) -> Caller:
         if authorization is None or not authorization.startswith("Bearer "):
-            raise NoKey("the Authorization header holds no key")
+            raise MissingKey("the Authorization header holds no key")
         if authorization != "Bearer good":
             raise Unauthenticated("the key is refused")
         return Caller("default", "k1")
 
     good = {"knowledge_id": "birds", "query": "x", "retrieval_setting": {"top_k": 1, "score_threshold": 0.0}}
     ending = {"conditions": [{"name": "code", "comparison_operator": "end with", "value": "1"}]}
-    async with asked_through(service, identify) as client:
+    async with asked_through(service, authenticate) as client:
         for body, header, status, code in (
             (good, None, 401, 1001),
             (good, "Basic abc", 401, 1001),
@@ -385,7 +385,7 @@ async def test_of_documents_that_are_too_long_together_the_longest_are_cut(
 ):
     judge = Judge("http:one")
     documents = ["x" * MOST_TOTAL_CHARACTERS, "short", "y" * MOST_TOTAL_CHARACTERS]
-    judged = await rerank_texts("x", documents, judge, minilm, Breaker(), timeout_s=30)
+    judged = await rerank_texts("x", documents, judge, minilm, CircuitBreaker(), timeout_s=30)
     assert len(judged.ranked) == 3
     assert sum(map(len, judge.read)) <= MOST_TOTAL_CHARACTERS
     assert judge.read[1] == "short"
@@ -405,7 +405,7 @@ async def test_what_is_embedded_of_documents_is_bounded_whatever_they_hold(text:
             return await super().embed(["x"] * len(texts))
 
     embedder = Counting()
-    await rerank_texts("x", [text * 4000] * 40 + ["short"], None, embedder, Breaker(), timeout_s=30)
+    await rerank_texts("x", [text * 4000] * 40 + ["short"], None, embedder, CircuitBreaker(), timeout_s=30)
     assert embedder.embedded
     # A token has one character of these at the least, and four of a word.
     tokens = sum(len("".join(one.split())) for one in embedder.embedded) / (4 if text == "word " else 1)
@@ -417,11 +417,11 @@ class Judge:
     """A reranker that finds later documents better."""
 
     name: str
-    remote: bool = False
-    comparable: bool = True
+    is_remote: bool = False
+    is_comparable: bool = True
     read: list[str] = field(default_factory=list)
 
-    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+    async def rerank(self, question: str, language: str, pool: Sequence[FusedHit], *, deadline: float) -> list[float]:
         self.read += [hit.chunk.text for hit in pool if hit.chunk is not None]
         return [float(number) for number in range(len(pool))]
 
@@ -431,13 +431,15 @@ class Judge:
 
 async def test_the_configured_reranker_judges_within_its_bounds(minilm: OnnxEmbedder):
     async def ranked(name: str, count: int) -> tuple[str, list[int]]:
-        judged = await rerank_texts("x", ["x"] * count, Judge(name), minilm, Breaker(), timeout_s=30)
+        judged = await rerank_texts("x", ["x"] * count, Judge(name), minilm, CircuitBreaker(), timeout_s=30)
         assert all(0 <= score <= 1 for _, score in judged.ranked)
         return judged.by, [index for index, _ in judged.ranked]
 
     assert await ranked("http:one", 100) == ("http:one", list(range(99, -1, -1)))
     # Words in common join the scores of a model.
-    birds = await rerank_texts("seal", ["seal", "gull"], Judge("http:one"), minilm, Breaker(), timeout_s=30, blend=0.9)
+    birds = await rerank_texts(
+        "seal", ["seal", "gull"], Judge("http:one"), minilm, CircuitBreaker(), timeout_s=30, blend=0.9
+    )
     assert [index for index, _ in birds.ranked] == [0, 1]
     assert await ranked("llm", 64) == ("llm", list(range(63, -1, -1)))
     with pytest.raises(BadRequest, match="at most 64 documents"):
@@ -471,11 +473,11 @@ async def test_open_webui_gets_a_link_a_title_and_a_snippet(client: httpx2.Async
 
 
 async def test_what_another_tenant_has_is_behind_none_of_the_doors(service: Service):
-    async def identify(authorization: str | None) -> Caller:
+    async def authenticate(authorization: str | None) -> Caller:
         return Caller("other", "k2")
 
     await service.ingest([Document("own", "own", "own", "Penguins of ours.")], "mine", tenant="other")
-    async with asked_through(service, identify) as client:
+    async with asked_through(service, authenticate) as client:
         for collection in ("birds", "never-was"):
             body = GOOD["/retrieval"] | {"knowledge_id": collection}
             searched = await client.post(f"/v1/vector_stores/{collection}/search", json={"query": "penguins"})

@@ -22,16 +22,16 @@ from psycopg.conninfo import make_conninfo
 
 from agent.options import rank_features
 from agent.records.trace import REPLAYABLE
+from agent.serve.authentication import open_authenticator
 from agent.serve.http.app import create_app
-from agent.serve.identity import identifier
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.service.tenancy import TenantChanges
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
-from retrievers.ingest.read import read_record
-from retrievers.postgres.migrate import SERVICE_ROLE
-from retrievers.sync.folder import Folder
+from retrievers.ingest.readers.file_input import read_record
+from retrievers.postgres.schema_migrations import SERVICE_ROLE
+from retrievers.sync.folder import FolderSource
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -119,11 +119,11 @@ class Running:
     async def _serve(self) -> None:
         try:
             async with open_service(self._settings) as service, service.worker:
-                identify = None
+                authenticate = None
                 if self._auth == "keys":
                     _, self.key = await service.keys.create("default")
-                    identify = await identifier(service, "keys")
-                app = create_app(service, identify=identify)
+                    authenticate = await open_authenticator(service, "keys")
+                app = create_app(service, authenticate=authenticate)
                 server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1))
                 self._ready.set_result((service, asyncio.get_running_loop(), server))
                 await server.serve([self._listener])
@@ -287,7 +287,7 @@ def test_an_answer_is_judged_and_a_passage_marked_as_right(visit: Callable[..., 
 def test_what_is_only_likely_is_shown_apart_from_the_filters_with_its_boost(
     visit: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.intent.caller.FILTERS_FROM", 1.01)
+    monkeypatch.setattr("agent.intent.caller_limits.FILTERS_FROM", 1.01)
     page = visit()
     ask(page, "Which documents of kind incident of the mobile team name maps that were drawn without harbours?")
 
@@ -790,7 +790,7 @@ def test_the_sources_and_the_tenants_settings_are_shown_with_their_limits_and_to
     try:
         limited.run(limited.service.ingest([read_record(DOCUMENTS[3], "run-1")], "handbook"))
         changes = TenantChanges(questions_per_day=40, week_start=6, sources=("vector", "fulltext", "rules"))
-        limited.run(limited.service.metering.tenants.administer("rail", changes.checked(settings)))
+        limited.run(limited.service.metering.tenants.change_any_settings("rail", changes.checked(settings)))
         limited.run(limited.service.retrieve("release", collection="handbook"))
         page = visit("#/sources", base=limited.base)
         rows = page.locator("section", has_text="What questions can be sent to").locator("li")
@@ -929,7 +929,7 @@ def test_what_follows_a_source_is_shown_with_its_last_run_and_run_again(
 ) -> None:
     (tmp_path / "a.md").write_text("# Alpha")
     (tmp_path / "bad.json").write_text("{")
-    running.run(running.service.sync(running.service.mirror(Folder(tmp_path), "followed")))
+    running.run(running.service.sync(running.service.mirror(FolderSource(tmp_path), "followed")))
     with psycopg.connect(urls[0], autocommit=True) as connection:
         connection.execute(
             "UPDATE signalbox.sync "

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from agent.intent import vocabulary
-from agent.intent.date_fields import main_date, occurrence
-from agent.intent.date_units import units_of
-from agent.intent.rules import Context, read_rules
+from agent.intent.conditions.date_fields import choose_occurrence, main_date_field
+from agent.intent.rules_reader import ReadingContext, read_by_rules
 from agent.intent.time.dates import read_dates
 from agent.intent.time.periods import Calendar
-from retrievers.core.fields import Field
+from agent.intent.values import vocabulary
+from agent.intent.values.date_units import date_units_of
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
@@ -31,11 +31,11 @@ def days(name: str, low: str, high: str) -> FieldValues:
 def read(text: str, *fields: FieldValues) -> Any:
     catalogue = FieldCatalogue((), 12, {one.field.name: one for one in fields})
     nouns = frozenset(["slip", "slips"])
-    return read_rules(text, (), Context(catalogue, nouns, CARDS, Calendar(NOW.date()), NOW))
+    return read_by_rules(text, (), ReadingContext(catalogue, nouns, CARDS, Calendar(NOW.date()), NOW))
 
 
 def filter_of(text: str, *fields: FieldValues) -> Mapping[str, Any] | None:
-    pieces = read(text, *fields).pieces
+    pieces = read(text, *fields).conditions
     return pieces[0].filter if pieces else None
 
 
@@ -59,7 +59,7 @@ def between(name: str, low: str, high: str) -> Mapping[str, Any]:
     ],
 )
 def test_texts_of_months_and_quarters_are_units(values: tuple[str, ...], months: int, form: str | None):
-    units = units_of(texts("due", *values))
+    units = date_units_of(texts("due", *values))
     assert units is not None
     assert (units.months, units.form) == (months, form)
 
@@ -80,11 +80,11 @@ def test_texts_of_months_and_quarters_are_units(values: tuple[str, ...], months:
     ],
 )
 def test_other_texts_are_none(values: tuple[str, ...]):
-    assert units_of(texts("model", *values)) is None
+    assert date_units_of(texts("model", *values)) is None
 
 
 def test_four_digits_are_years_in_a_field_of_years():
-    assert units_of(texts("year", "2019", "2020")) is not None
+    assert date_units_of(texts("year", "2019", "2020")) is not None
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_texts_that_are_not_in_the_order_of_time_are_named_one_by_one():
 
 def test_a_period_that_cuts_a_month_is_rejected():
     reading = read("slips since 12 October", texts("month", *MONTHS))
-    assert not reading.pieces
+    assert not reading.conditions
     assert "since 12 October" in [one.what for one in reading.rejected]
 
 
 def test_a_field_of_days_dates_the_documents_unless_the_field_of_months_is_named():
     fields = (texts("billing_month", *MONTHS), days("paid_on", "2025-09-20", "2026-02-20"))
-    known = vocabulary.build(FieldCatalogue((), 12, {one.field.name: one for one in fields}))
-    assert main_date(known) == "paid_on"
+    known = vocabulary.build_vocabulary(FieldCatalogue((), 12, {one.field.name: one for one in fields}))
+    assert main_date_field(known) == "paid_on"
     assert filter_of("slips in October 2025", *fields) == between("paid_on", "2025-10-01", "2025-11-01")
     assert filter_of("slips billing October 2025", *fields) == {
         "type": "eq", "key": "billing_month", "value": "2025-10",
@@ -137,13 +137,13 @@ def test_a_field_of_days_dates_the_documents_unless_the_field_of_months_is_named
 )
 def test_the_range_of_a_field_tells_which_month_is_meant(text: str, low: str, high: str, begins: str):
     (one,) = read_dates(text, Calendar(NOW.date())).ranges
-    meant, sure = occurrence(one, days("open_on", low, high), NOW.date())
+    meant, sure = choose_occurrence(one, days("open_on", low, high), NOW.date())
     assert (meant.period.low, sure) == (date.fromisoformat(begins), True)
 
 
 def test_either_month_may_be_meant_if_dates_lie_in_both():
     (one,) = read_dates("in May", Calendar(NOW.date())).ranges
-    assert occurrence(one, days("open_on", "2025-01-01", "2026-12-01"), NOW.date()) == (one, False)
+    assert choose_occurrence(one, days("open_on", "2025-01-01", "2026-12-01"), NOW.date()) == (one, False)
 
 
 def test_beginnings_starting_in_a_month_begin_in_it():

@@ -8,11 +8,11 @@ import pytest
 
 from agent.observe import logs
 from agent.options import rank_features
-from agent.serve.cli.doctor import examine as doctor
-from agent.serve.cli.doctor import sources as doctor_sources
+from agent.serve.cli.doctor import checks as doctor
+from agent.serve.cli.doctor import source_checks as doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres.database import Database
@@ -22,7 +22,7 @@ KEY = "sk-very-secret-key-0123"
 
 
 async def test_no_model_is_fine_and_says_what_one_would_bring():
-    check = await doctor._model(Settings())
+    check = await doctor._check_model(Settings())
     assert check.ok
     assert check.found == "none: rules interpret the questions"
     assert "set LLM" in check.mend
@@ -30,7 +30,7 @@ async def test_no_model_is_fine_and_says_what_one_would_bring():
 
 async def test_a_model_that_answers_is_named():
     with ScriptedServer(models=["small"]) as server:
-        check = await doctor._model(Settings(llm="openai/small", llm_base_url=server.base_url, llm_api_key=KEY))
+        check = await doctor._check_model(Settings(llm="openai/small", llm_base_url=server.base_url, llm_api_key=KEY))
     assert (check.ok, check.found) == (True, "openai/small: the server answers and lists this model")
     assert [request.path for request in server.requests] == ["/v1/models"]
 
@@ -46,7 +46,7 @@ async def test_a_model_that_answers_is_named():
 )
 async def test_a_model_that_does_not_answer_comes_with_the_way_to_mend_it(fault: Fault, found: str, mend: str):
     with ScriptedServer(faults=[fault] * 9) as server:
-        check = await doctor._model(Settings(llm="openai/small", llm_base_url=server.base_url, llm_api_key=KEY))
+        check = await doctor._check_model(Settings(llm="openai/small", llm_base_url=server.base_url, llm_api_key=KEY))
     assert not check.ok
     assert found in check.found
     assert mend in check.mend
@@ -56,14 +56,14 @@ async def test_a_model_that_does_not_answer_comes_with_the_way_to_mend_it(fault:
 async def test_a_recording_says_how_much_it_holds(tmp_path: Path):
     file = tmp_path / "r.jsonl"
     file.write_text('{"stage": "intent", "key": {"question": "q"}, "text": "x"}\n')
-    assert (await doctor._model(Settings(llm=f"replay:{file}"))).found == f"the recording {file}, 1 replies"
-    check = await doctor._model(Settings(llm="replay:/nowhere"))
+    assert (await doctor._check_model(Settings(llm=f"replay:{file}"))).found == f"the recording {file}, 1 replies"
+    check = await doctor._check_model(Settings(llm="replay:/nowhere"))
     assert (check.ok, "cannot be read" in check.found) == (False, True)
 
 
 def test_settings_are_shown_without_keys_and_passwords():
     settings = Settings(llm="openai/m", llm_api_key=KEY, llm_base_url="http://me:pw@host/v1", embedder_api_key=KEY)
-    shown = doctor._settings(settings).found
+    shown = doctor._check_settings(settings).found
     assert "LLM=openai/m" in shown
     assert "LLM_API_KEY=***" in shown
     assert "LLM_BASE_URL=http://***@host/v1" in shown
@@ -81,9 +81,9 @@ async def test_keys_in_addresses_of_the_settings_are_shown_by_nothing():
     assert set(settings.secrets) == {
         "secret-pw", "secret-key", "secret-%40", "secret-@", "secret-tok", "secret-web",
     }  # fmt: skip
-    assert "EMBEDDERS=openai/a=http://***@127.0.0.1:9/v1" in doctor._settings(settings).found
-    shown = [doctor._settings(settings).found, repr(settings), repr(await doctor_sources.sources(settings))]
-    for formatter in (logs.JsonLines(logs.secrets_of(settings)), logs.TextLines(logs.secrets_of(settings))):
+    assert "EMBEDDERS=openai/a=http://***@127.0.0.1:9/v1" in doctor._check_settings(settings).found
+    shown = [doctor._check_settings(settings).found, repr(settings), repr(await doctor_sources.check_sources(settings))]
+    for formatter in (logs.JsonFormatter(logs.secrets_of(settings)), logs.TextFormatter(logs.secrets_of(settings))):
         for text in (*settings.secrets, settings.embedders, settings.sync["news"].source):
             shown.append(formatter.format(logging.LogRecord("n", logging.WARNING, "f.py", 1, "said %s", (text,), None)))
     assert "secret-" not in " ".join(shown)
@@ -92,7 +92,7 @@ async def test_keys_in_addresses_of_the_settings_are_shown_by_nothing():
 async def test_a_misspelt_variable_is_named_with_what_was_meant(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SIGNALBOX_DATABSE_URL", "postgresql://nobody@127.0.0.1:1/x")
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/x")
-    settings = (await doctor.examine())[0]
+    settings = (await doctor.run_checks())[0]
     assert settings.ok
     what = "the environment variable SIGNALBOX_DATABSE_URL is not a setting (did you mean SIGNALBOX_DATABASE_URL?)"
     assert settings.mend == what
@@ -100,16 +100,16 @@ async def test_a_misspelt_variable_is_named_with_what_was_meant(monkeypatch: pyt
 
 async def test_a_local_folder_is_read_and_what_in_it_cannot_be_is_named(tmp_path: Path):
     (tmp_path / "tram.md").write_text("# Tram\n\nLine 7 stops at the north gate.\n")
-    check = await doctor_sources._local(Settings(local=tmp_path))
+    check = await doctor_sources._check_local(Settings(local=tmp_path))
     assert (check.ok, check.found) == (True, f"{tmp_path}: 1 document, 1 passage")
     (tmp_path / "bad.jsonl").write_text('{"id": "a"\n')
-    check = await doctor_sources._local(Settings(local=tmp_path))
+    check = await doctor_sources._check_local(Settings(local=tmp_path))
     assert not check.ok
     assert f"1 document, 1 passage; not searched: {tmp_path / 'bad.jsonl'}" in check.found
 
 
 async def test_a_local_folder_that_is_not_there_is_said(tmp_path: Path):
-    check = await doctor_sources._local(Settings(local=tmp_path / "gone"))
+    check = await doctor_sources._check_local(Settings(local=tmp_path / "gone"))
     assert not check.ok
     assert f'"{tmp_path / "gone"}" does not exist' in check.found
     assert "LOCAL" in check.mend
@@ -121,9 +121,11 @@ def test_rank_features_without_a_field_of_their_type_are_named():
         "day": Field("day", "date", "date"),
         "team": Field("team", "list", "string"),
     }
-    features = rank_features.parse("prior:day=1,recency:day/30=1,tags:team=1,feedback=1")
-    assert doctor._useless(features, [{}, fields]) == ["prior:day"]
-    assert doctor._useless(rank_features.parse("prior:stars=1,tags:tems=1"), [fields]) == ["tags:tems"]
+    features = rank_features.parse_rank_features("prior:day=1,recency:day/30=1,tags:team=1,feedback=1")
+    assert doctor._unusable_features(features, [{}, fields]) == ["prior:day"]
+    assert doctor._unusable_features(rank_features.parse_rank_features("prior:stars=1,tags:tems=1"), [fields]) == [
+        "tags:tems"
+    ]
 
 
 async def test_fields_of_prompts_that_no_document_has_are_named(database: Database, owner_url: str, service_url: str):
@@ -133,12 +135,12 @@ async def test_fields_of_prompts_that_no_document_has_are_named(database: Databa
         await ingest(database, HashEmbedder(), "default", collection, [document])
     given = "notes=author.nome,team; secret=team,x; nothing=team; web=site"
     settings = Settings(database_url=owner_url, service_url=service_url, prompt_fields=given)
-    check = await doctor._prompt_fields(settings)
+    check = await doctor._check_prompt_fields(settings)
     assert (check.ok, check.mend) == (
         True, "never shown, because no collection of default has the field: notes=author.nome, secret=x, nothing"
     )  # fmt: skip
     for given in ("team,author,author.name", "notes=;secret=team", "tema;notes=;secret="):
-        fine = await doctor._prompt_fields(settings.model_copy(update={"prompt_fields": given}))
+        fine = await doctor._check_prompt_fields(settings.model_copy(update={"prompt_fields": given}))
         assert fine.mend == "", given
-    missing = await doctor._prompt_fields(settings.model_copy(update={"prompt_fields": "tema"}))
+    missing = await doctor._check_prompt_fields(settings.model_copy(update={"prompt_fields": "tema"}))
     assert missing.mend.endswith("has the field: tema")

@@ -16,17 +16,17 @@ import httpx2
 import psycopg
 import pytest
 
+from agent.serve.authentication import Caller, Unauthenticated
 from agent.serve.http.app import create_app
-from agent.serve.identity import Caller, Unauthenticated
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
+from retrievers.core.collection_schema import read_schema
 from retrievers.core.errors import BadRequest
-from retrievers.core.fields import Field
-from retrievers.core.schema import read_schema
-from retrievers.ingest.read import read_record
+from retrievers.core.metadata import Field
+from retrievers.ingest.readers.file_input import read_record
 from retrievers.sandbox import ProcessLimits, Sandbox
-from retrievers.sync.folder import Folder
+from retrievers.sync.folder import FolderSource
 from retrievers.testing import longest_hold
 
 JSON = {"Content-Type": "application/json"}
@@ -42,7 +42,7 @@ async def service(owner_url: str, service_url: str) -> AsyncIterator[Service]:
 
 @pytest.fixture
 async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(create_app(service, identify=by_key))
+    transport = httpx2.ASGITransport(create_app(service, authenticate=by_key))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=ACME) as client:
         yield client
 
@@ -317,10 +317,10 @@ async def test_a_file_that_takes_too_long_to_read_is_answered_in_time_and_its_jo
     owner_url: str, service_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     sandbox = Sandbox(2, ProcessLimits(cpu_s=5, wait_s=200))
-    monkeypatch.setattr("retrievers.ingest.read.SANDBOX", sandbox)
+    monkeypatch.setattr("retrievers.ingest.readers.file_input.SANDBOX", sandbox)
     settings = Settings(database_url=owner_url, service_url=service_url, pool_size=4, timeout_s=3)
     async with open_service(settings) as service:
-        transport = httpx2.ASGITransport(create_app(service, identify=by_key))
+        transport = httpx2.ASGITransport(create_app(service, authenticate=by_key))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=ACME) as client:
             page = DATA["pdf"](DATA["text_on_page"]("word") * 150_000)
             slow = await client.put("/v1/files/zoo/slow.pdf", content=page)
@@ -364,13 +364,13 @@ async def test_documents_without_a_timeout_are_waited_for(
     client: httpx2.AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ):
     deadlines: list[float | None] = []
-    deliver = service.worker.deliver
+    deliver = service.worker.run_delivery
 
     async def seen(*values: Any, deadline: float | None = None) -> Any:
         deadlines.append(deadline)
         return await deliver(*values, deadline=deadline)
 
-    monkeypatch.setattr(service.worker, "deliver", seen)
+    monkeypatch.setattr(service.worker, "run_delivery", seen)
     body = {"collection": "zoo", "documents": [{"id": "a", "text": "Penguins march."}]}
     assert (await client.post("/v1/documents", json=body)).json()["inserted"] == 1
     assert deadlines == [None]
@@ -386,7 +386,7 @@ async def test_free_memory_is_returned_after_a_large_body_that_is_refused_not_af
     client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ):
     returned: list[str] = []
-    monkeypatch.setattr("retrievers.core.heap.give_back", lambda: returned.append(size))
+    monkeypatch.setattr("retrievers.core.process_memory.release_memory", lambda: returned.append(size))
 
     for size in ("small", "large"):
         body = json.dumps({"collection": 5, "documents": ["x" * (1000 if size == "small" else 1 << 20)]})
@@ -488,9 +488,9 @@ async def test_a_unit_that_no_question_can_say_is_refused_at_every_door(
     with pytest.raises(BadRequest, match='the unit "km/h"'):
         await service.ingest([], "cars", schema=read_schema(schema))
     with pytest.raises(BadRequest, match='the unit "km/h"'):
-        await service.sync(service.mirror(Folder(tmp_path), "cars"))
+        await service.sync(service.mirror(FolderSource(tmp_path), "cars"))
     with pytest.raises(BadRequest, match='the unit "km/h"'):
-        await service.plan_sync(service.mirror(Folder(tmp_path), "cars"))
+        await service.plan_sync(service.mirror(FolderSource(tmp_path), "cars"))
 
     assert (put.status_code, put.json()["errors"][0]["where"]) == (422, "schema")
     assert 'the unit "km/h"' in put.json()["detail"]

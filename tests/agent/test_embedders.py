@@ -8,7 +8,7 @@ import pytest
 from agent import Service, open_service
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
-from retrievers.embed import scale
+from retrievers.embed import cosine_scale
 from retrievers.ingest.documents import Document
 
 OURS, THEIRS = "openai/ours", "openai/theirs"
@@ -25,9 +25,9 @@ async def service(
     owner_url: str, service_url: str, broken: dict[str, Fault], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Service]:
     """`ours` holds vectors of the service's embedder, `theirs` of another, `lost` of one that no setting names."""
-    monkeypatch.setattr(scale, "_measured", {})
-    monkeypatch.setattr(scale, "_measuring", {})
-    monkeypatch.setattr(scale, "_PATIENCE_S", 1.0)  # as in the service: less than `source_timeout_s`
+    monkeypatch.setattr(cosine_scale, "_measured", {})
+    monkeypatch.setattr(cosine_scale, "_measuring", {})
+    monkeypatch.setattr(cosine_scale, "_PATIENCE_S", 1.0)  # as in the service: less than `source_timeout_s`
     common: dict[str, Any] = {"database_url": owner_url, "service_url": service_url, "source_timeout_s": 2.0}
     with (
         ScriptedServer(dimension=16, faults=iter(lambda: broken.get("ours"), "")) as ours,
@@ -66,8 +66,8 @@ async def test_of_one_that_fails_the_others_hits_come_and_it_is_said(
     other = {"ours": "theirs", "theirs": "ours"}[failing]
     await service.delete("lost")
     assert (await of_vectors(service, "gear oil"))[:2] == (["ours", "theirs"], ())
-    scale._measured.clear()
-    scale._measuring.clear()
+    cosine_scale._measured.clear()
+    cosine_scale._measuring.clear()
     broken[failing] = FAULTS[fault]
     for n in range(8):  # the breaker of one opens meanwhile
         found, degraded, said = await of_vectors(service, f"gear oil {n}")
@@ -86,7 +86,7 @@ async def test_one_that_works_again_is_asked_again(
     for n in range(6):
         await of_vectors(service, f"gear oil {n}")
     broken.clear()
-    monkeypatch.setattr(service.pipeline.breakers.of(f"the embedder {THEIRS}"), "_rest_s", 0.0)
+    monkeypatch.setattr(service.pipeline.breakers.of(f"the embedder {THEIRS}"), "_open_s", 0.0)
     assert (await of_vectors(service, "gear oil 7"))[:2] == (["ours", "theirs"], ())
 
 

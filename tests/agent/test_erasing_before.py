@@ -11,12 +11,12 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from agent.chat import erasure
-from agent.chat.erasure import Erased
-from retrievers.core.types import Viewer, whole
-from retrievers.postgres import migrate as migrating
+from agent.chat.erasure import ErasureCounts
+from retrievers.core.types import Viewer, unrestricted_viewer
+from retrievers.postgres import schema_migrations as migrating
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded import EmbeddedServer
-from retrievers.postgres.migrate import migrate, migrations
+from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.schema_migrations import migrate, packaged_migrations
 
 ASKED, ANSWERED = "When does the rotor stop?", "At 25 m/s."
 
@@ -33,7 +33,7 @@ def before(server: EmbeddedServer, template: str) -> Iterator[str]:
     with psycopg.connect(server.conninfo(database=name), autocommit=True) as connection:
         connection.execute("CREATE EXTENSION vector")
     address = psycopg.conninfo.make_conninfo(server.conninfo(database=name), user=owner)
-    migrate(address, [one for one in migrations() if one.version < 20])
+    migrate(address, [one for one in packaged_migrations() if one.version < 20])
     yield address
     with psycopg.connect(server.conninfo(database=name), autocommit=True) as connection:
         connection.execute(f"REASSIGN OWNED BY {owner} TO postgres; DROP OWNED BY {owner} CASCADE".encode())
@@ -105,11 +105,11 @@ def left(address: str) -> dict[str, int]:
     return {table: int(str(row[0])) for table, row in rows.items() if row}
 
 
-async def erased(address: str, who: Viewer | None = None, **subject: str | None) -> Erased:
+async def erased(address: str, who: Viewer | None = None, **subject: str | None) -> ErasureCounts:
     async with Database(address) as database:
         both = {"user": None, "conversation": None} | subject
-        await erasure.note(database, who or whole("default"), **both)
-        return await erasure.erase(database, who or whole("default"), **both)
+        await erasure.record_erasure(database, who or unrestricted_viewer("default"), **both)
+        return await erasure.erase(database, who or unrestricted_viewer("default"), **both)
 
 
 async def test_what_a_person_asked_before_goes_with_them_and_nothing_of_others(before: str):
@@ -121,11 +121,11 @@ async def test_what_a_person_asked_before_goes_with_them_and_nothing_of_others(b
     asked(before, "bob", "c5", at=5)
     asked(before, "ann", "c1", at=6, tenant="rival")
     migrate(before)
-    assert await erased(before, user="ann") == Erased(records=3, traces=8, turns=8, conversations=3, feedback=4)
+    assert await erased(before, user="ann") == ErasureCounts(records=3, traces=8, turns=8, conversations=3, feedback=4)
     # Of the others' traces those of the shared conversation repeat what was said before it, as since 0020.
     assert left(before) == {"exchange": 3, "trace": 4, "message": 6, "feedback": 3, "conversation": 3}
     assert (await erased(before, user="bob")).turns == 4
-    assert await erased(before, user="ann", who=whole("rival")) == Erased(1, 2, 2, 1, 1)
+    assert await erased(before, user="ann", who=unrestricted_viewer("rival")) == ErasureCounts(1, 2, 2, 1, 1)
     assert set(left(before).values()) == {0}
 
 
@@ -134,7 +134,9 @@ async def test_a_conversation_of_before_goes_with_its_traces_replays_and_judgeme
     asked(before, None, "c1", at=2, question="And then?")
     asked(before, "ann", "c2", at=3)
     migrate(before)
-    assert await erased(before, conversation="c1") == Erased(records=2, traces=4, turns=4, conversations=1, feedback=2)
+    assert await erased(before, conversation="c1") == ErasureCounts(
+        records=2, traces=4, turns=4, conversations=1, feedback=2
+    )
     assert left(before) == {"exchange": 1, "trace": 2, "message": 2, "feedback": 1, "conversation": 1}
 
 
@@ -153,8 +155,8 @@ async def test_what_came_with_the_first_question_is_of_who_sent_it(before: str):
 def test_nobody_is_kept_waiting_and_no_right_is_left_behind(before: str):
     for n in range(3):
         asked(before, f"user {n}", "c1", at=n)
-    migrate(before, [one for one in migrations() if one.version < 25])
-    (last,) = [one for one in migrations() if one.version == 25]
+    migrate(before, [one for one in packaged_migrations() if one.version < 25])
+    (last,) = [one for one in packaged_migrations() if one.version == 25]
     locks = "SELECT DISTINCT mode FROM pg_locks WHERE pid = pg_backend_pid() AND relation = 'signalbox.trace'::regclass"
     rights = "SELECT has_column_privilege('signalbox_app', 'signalbox.trace', 'asker', 'UPDATE')"
     with psycopg.connect(before) as connection:

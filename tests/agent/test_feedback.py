@@ -8,15 +8,15 @@ import httpx2
 import pytest
 
 from agent.serve.http.app import create_app
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from retrievers.core.errors import BadRequest, NotFound
-from retrievers.core.types import Viewer, whole
+from retrievers.core.types import Viewer, unrestricted_viewer
 from retrievers.ingest.documents import Document
 
 TEAM = {"type": "eq", "key": "team", "value": "red"}
-ALL = whole("default")
+ALL = unrestricted_viewer("default")
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ async def test_who_may_not_see_an_answer_cannot_tell_its_filter_and_learns_no_fi
     with pytest.raises(NotFound):
         await service.feedback(trace, filter=wrong, tenant=Viewer("default", ("user:2",)))
     with pytest.raises(NotFound):
-        await service.feedback(trace, filter=wrong, tenant=whole("other"))
+        await service.feedback(trace, filter=wrong, tenant=unrestricted_viewer("other"))
 
 
 async def test_the_document_of_the_interface_describes_the_new_keys(client: httpx2.AsyncClient):

@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from agent.serve.process.listening import listening
+from agent.serve.process.listening_socket import open_listener
 
 HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 _CONFIGURATION = """
@@ -45,7 +45,7 @@ backend signalbox
 
 
 def free_port() -> int:
-    with listening("127.0.0.1", 0) as listener:
+    with open_listener("127.0.0.1", 0) as listener:
         return int(listener.getsockname()[1])
 
 

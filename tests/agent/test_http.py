@@ -22,13 +22,13 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
 from agent.pipeline import Pipeline
+from agent.serve.authentication import Caller, Unauthenticated
 from agent.serve.http.admission import Gate, Gates
 from agent.serve.http.app import create_app
-from agent.serve.http.native import asked
-from agent.serve.http.problems import Problem, form_at
-from agent.serve.identity import Caller, Unauthenticated
-from agent.serve.process.testing import serving
-from agent.service.opening import open_service
+from agent.serve.http.native import service_arguments
+from agent.serve.http.problems import Problem, error_formatter_for
+from agent.serve.process.testing import run_server
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
@@ -80,8 +80,8 @@ def with_pipeline(service: Service, decide: Any) -> Service:
     """The service with a pipeline that decides otherwise."""
 
     class Other(Pipeline):
-        async def decide(self, tenant, request):
-            return await decide(lambda: super(Other, self).decide(tenant, request))
+        async def retrieve_with_record(self, tenant, request):
+            return await decide(lambda: super(Other, self).retrieve_with_record(tenant, request))
 
     names = ("settings", "catalogue", "sources", "embedder", "reader", "reranker")
     return replace(service, pipeline=Other(*(getattr(service.pipeline, name) for name in names)))
@@ -230,7 +230,7 @@ async def test_recent_traces_are_the_same_before_and_after_they_are_stored(
 
 async def test_what_another_tenant_has_does_not_exist(service: Service):
     trace_id = (await service.retrieve("worker", collection="notes")).trace_id
-    async with client_of(create_app(service, identify=by_key)) as client:
+    async with client_of(create_app(service, authenticate=by_key)) as client:
         client.headers["Authorization"] = "Bearer globex"
         nobody = "f" * 32
         pairs = [
@@ -258,7 +258,7 @@ async def test_what_another_tenant_has_does_not_exist(service: Service):
 
 
 async def test_without_a_key_everything_but_the_open_paths_is_a_401(service: Service):
-    app = create_app(service, identify=by_key)
+    app = create_app(service, authenticate=by_key)
     async with client_of(app) as client:
         for path, operations in (await client.get("/openapi.json")).json()["paths"].items():
             for method, operation in operations.items():
@@ -372,7 +372,7 @@ async def test_a_stream_that_the_end_of_the_server_cuts_ends_with_an_error_that_
 
         app = create_app(with_answers(service, Endless))
         app.state.grace_s = 1.0
-        async with serving(app) as port:
+        async with run_server(app) as port:
             reading = asyncio.create_task(read(port))
             await until(lambda: any("We rolled" in line for line in lines))
         await reading
@@ -465,7 +465,7 @@ async def test_what_is_too_much_is_turned_away_at_once_while_others_and_the_stat
         await let_go.wait()
         return await decide()
 
-    app = create_app(with_pipeline(service, waits), identify=by_key)
+    app = create_app(with_pipeline(service, waits), authenticate=by_key)
     app.state.gates.searches = Gate(2, 2)
     async with client_of(app) as client:
 
@@ -509,7 +509,7 @@ def test_each_kind_of_work_has_its_gate_and_nothing_is_an_answer_without_a_model
 ):
     for has_model, expected in ((True, with_model), (False, without)):
         gates = Gates(has_model=has_model)
-        assert gates.of(method, path) is gates.named()[expected]
+        assert gates.gate_for(method, path) is gates.by_name()[expected]
 
 
 async def test_large_bodies_count_until_their_requests_end_and_leave_room_for_small_ones(service: Service):
@@ -546,10 +546,10 @@ async def test_turns_go_round_the_tenants_that_wait():
     gate, order = Gate(1, 8), []
 
     async def work(tenant: str) -> None:
-        async with gate.admitted(tenant, 5):
+        async with gate.admit(tenant, 5):
             order.append(tenant)
 
-    async with gate.admitted("a", 5):
+    async with gate.admit("a", 5):
         waiting = [asyncio.create_task(work(tenant)) for tenant in "aaaabc"]
         await until(lambda: gate.waiting == 6)
     await asyncio.gather(*waiting)
@@ -559,17 +559,17 @@ async def test_turns_go_round_the_tenants_that_wait():
 
 async def test_who_waits_too_long_or_leaves_takes_no_turn():
     gate = Gate(1, 8)
-    async with gate.admitted("a", 1):
+    async with gate.admit("a", 1):
         with pytest.raises(Problem, match="try again"):
-            async with gate.admitted("b", 0.01):
+            async with gate.admit("b", 0.01):
                 pass
-        leaving = asyncio.create_task(gate.admitted("b", 5).__aenter__())
+        leaving = asyncio.create_task(gate.admit("b", 5).__aenter__())
         await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
         assert (gate.at_work, gate.waiting) == (1, 0)
     assert (gate.at_work, gate.waiting) == (0, 0)
-    async with gate.admitted("b", 1):
+    async with gate.admit("b", 1):
         assert gate.at_work == 1
 
 
@@ -587,7 +587,7 @@ async def test_a_client_that_goes_away_ends_its_work_and_leaves_its_place_to_the
 
     app = create_app(with_pipeline(service, waits))
     app.state.gates.searches = Gate(1, 4)
-    async with serving(app) as port, httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as next_one:
+    async with run_server(app) as port, httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as next_one:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         body = b'{"query": "x"}'
         head = b"POST /v1/retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -605,10 +605,10 @@ async def test_what_waits_counts_against_the_deadline(service: Service):
     seen = []
 
     class Recording(Pipeline):
-        async def decide(self, tenant, request):
+        async def retrieve_with_record(self, tenant, request):
             seen.append(request.timeout_s)
             await asyncio.sleep(0.2)
-            return await super().decide(tenant, request)
+            return await super().retrieve_with_record(tenant, request)
 
     names = ("settings", "catalogue", "sources", "embedder", "reader", "reranker")
     app = create_app(replace(service, pipeline=Recording(*(getattr(service.pipeline, name) for name in names))))
@@ -658,15 +658,19 @@ async def test_a_database_that_does_not_answer_is_a_503_after_the_time_of_a_ques
 def test_only_a_model_may_take_longer_than_the_settings_give_a_question():
     settings = Settings(timeout_s=10)
     caller, who = Caller("acme", None), {"tenant": Viewer("acme")}
-    assert asked(caller, Request(query="x"), settings, 4) == {"query": "x", "timeout_s": 6, **who}
-    assert asked(caller, AskRequest(query="x"), settings, 4) == {"query": "x", **who}
-    assert asked(caller, AskRequest(query="x", timeout_s=5), settings, 4) == {"query": "x", "timeout_s": 1, **who}
-    assert asked(caller, Request(query="x"), settings, 11)["timeout_s"] > 0
+    assert service_arguments(caller, Request(query="x"), settings, 4) == {"query": "x", "timeout_s": 6, **who}
+    assert service_arguments(caller, AskRequest(query="x"), settings, 4) == {"query": "x", **who}
+    assert service_arguments(caller, AskRequest(query="x", timeout_s=5), settings, 4) == {
+        "query": "x",
+        "timeout_s": 1,
+        **who,
+    }
+    assert service_arguments(caller, Request(query="x"), settings, 11)["timeout_s"] > 0
 
 
 def test_the_command_line_and_the_service_load_no_web_framework():
     names = "{'fastapi', 'uvicorn', 'mcp'}"
-    loads = f"import agent.service.opening, agent.serve.cli, sys; print(sorted({names} & set(sys.modules)))"
+    loads = f"import agent.service.factory, agent.serve.cli, sys; print(sorted({names} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
 
@@ -686,7 +690,7 @@ async def test_the_document_names_operations_bodies_and_problems(client: httpx2.
     assert (await client.post("/v1/retrieve", json=body["example"] | {"collection": "notes"})).status_code == 200
     for path, one in document["paths"].items():
         for operation in one.values():
-            own = form_at(path, client._transport.app.state.error_forms)  # type: ignore[attr-defined]
+            own = error_formatter_for(path, client._transport.app.state.error_formatters)  # type: ignore[attr-defined]
             form = "application/json" if own else "application/problem+json"
             assert form in operation["responses"]["4XX"]["content"]
             assert form in operation["responses"]["5XX"]["content"]

@@ -11,23 +11,23 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agent.serve.excess import excess_of
-from agent.serve.http import limits, shapes
+from agent.serve.http import middleware, schemas
 from agent.serve.http.app import create_app
-from agent.serve.http.bodies import JsonBody
+from agent.serve.http.json_body import JsonBody
 from agent.serve.http.problems import Problem
 from agent.serve.http.rerank import RerankV1
 from agent.serve.http.vector_stores import VectorStoreSearch
 from agent.serve.process import server
-from agent.serve.process.testing import serving
-from agent.service.opening import open_service
+from agent.serve.process.testing import run_server
+from agent.serve.request_limits import find_oversized_part
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Request
-from retrievers.core import crowd
+from retrievers.core import json_limits
 from retrievers.ingest.documents import Document
-from retrievers.ingest.record import read_record
-from retrievers.ingest.unread import without_crowded
+from retrievers.ingest.readers.oversized_records import replace_oversized_records
+from retrievers.ingest.readers.record import read_record
 from retrievers.testing import processor_s
 
 BAD = Path(__file__).with_name("http_data") / "bad_requests.jsonl"
@@ -89,11 +89,11 @@ def flaw(one: dict[str, Any], status: int, headers: dict[str, str], body: bytes)
 async def test_every_bad_request_is_refused_with_a_problem_that_names_the_field(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(limits, "_PIECE_WITHIN_S", 0.5)
+    monkeypatch.setattr(middleware, "_PIECE_WITHIN_S", 0.5)
     await service.ingest([Document("a", "a", "a", "We rolled back.", metadata={"team": "x", "cost": 3})], "notes")
     bad = [json.loads(line) for line in BAD.read_text(encoding="utf-8").splitlines()]
     wrong = []
-    async with serving(create_app(service)) as port:
+    async with run_server(create_app(service)) as port:
         for one in bad:
             found = flaw(one, *await answer_to(request_of(one, port), port))
             if found is not None:
@@ -131,7 +131,7 @@ def test_a_body_of_millions_of_values_is_refused_before_it_is_parsed(value: str,
     body = (
         f'{{"query": "x", "{key}": {{"type": "in", "key": "city", "value": [{",".join([value] * times)}]}}}}'.encode()
     )
-    door = JsonBody(Request) if key != "documents" else JsonBody(shapes.NewDocuments, items="documents")
+    door = JsonBody(Request) if key != "documents" else JsonBody(schemas.NewDocuments, items="documents")
     tracemalloc.start()
     try:
         with pytest.raises(Problem, match=r"it has .* values") as caught:
@@ -146,7 +146,7 @@ def test_a_body_of_millions_of_values_is_refused_before_it_is_parsed(value: str,
 def test_a_document_with_too_many_lists_or_values_is_refused_alone():
     def reasons(*documents: str) -> list[str]:
         body = f'{{"collection": "x", "documents": [{",".join(documents)}]}}'.encode()
-        found = JsonBody(shapes.NewDocuments, items="documents").read(body).documents
+        found = JsonBody(schemas.NewDocuments, items="documents").read(body).documents
         items = [read_record(one, "documents.0") for one in found]
         return [f"{one.id}: {getattr(one, 'reason', 'good')}" for one in items]
 
@@ -168,7 +168,7 @@ def test_a_document_with_too_many_lists_or_values_is_refused_alone():
 def test_a_document_with_more_keys_than_possible_costs_no_more_than_counting_them():
     keys = ",".join(f'"{n:x}": 1' for n in range(700_000))
     body = f'{{"collection": "x", "documents": [{{"metadata": {{{keys}}}}}]}}'.encode()
-    door = JsonBody(shapes.NewDocuments, items="documents")
+    door = JsonBody(schemas.NewDocuments, items="documents")
     assert processor_s(lambda: door.read(body)) < 0.5
 
     def refuse() -> None:
@@ -185,7 +185,7 @@ def test_what_is_not_json_is_returned_as_it_is_though_it_is_crowded():
         b'{"a":[{"b":' + b"1," * 200_000,
         b'"' + b"[," * 99_999,
     ):
-        assert without_crowded(body) == body
+        assert replace_oversized_records(body) == body
 
 
 def test_separators_inside_texts_are_not_counted_as_values():
@@ -233,12 +233,12 @@ def test_counting_ends_at_a_depth_that_no_body_has():
     nested: Any = []
     for _ in range(50_000):
         nested = [nested]
-    assert excess_of({"metadata": nested}) is None
+    assert find_oversized_part({"metadata": nested}) is None
 
 
 async def test_who_connects_and_sends_no_request_is_not_waited_for(service: Service, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(server, "_HEAD_WITHIN_S", 0.2)
-    async with serving(create_app(service)) as port:
+    async with run_server(create_app(service)) as port:
         status, _, body = await answer_to(b"GET /healthz HTTP/1.1\r\nHost: loc", port)
         assert (status, json.loads(body)["type"]) == (400, "urn:signalbox:problem:malformed-http")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -256,6 +256,6 @@ def test_a_fault_inside_a_list_of_queries_is_named_by_its_place_alone(bad: bytes
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 7, 1000])
 def test_texts_are_left_out_of_a_body_piece_by_piece(piece_bytes: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(crowd, "_PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(json_limits, "_PIECE_BYTES", piece_bytes)
     body = b'{"a":["x,[","",{"b,":"{{"}],"c":"}"}'
-    assert b"".join(crowd._outside_texts(body)) == b"{:[,,{:}],:}"
+    assert b"".join(json_limits._outside_texts(body)) == b"{:[,,{:}],:}"

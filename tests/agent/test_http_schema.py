@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.serve.http.app import create_app
-from agent.serve.process.testing import serving
-from agent.service.opening import open_service
+from agent.serve.process.testing import run_server
+from agent.service.factory import open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.ingest.documents import Document
@@ -33,7 +33,7 @@ async def _tried(settings: Settings, folder: Path) -> tuple[str, int]:
     """What the made-up requests brought to light, and the exit code that says whether they did."""
     async with open_service(settings) as service:
         await service.ingest([Document("a", "a", "a", "We rolled back.", metadata={"team": "x"})], "notes")
-        async with serving(create_app(service)) as port:
+        async with run_server(create_app(service)) as port:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "schemathesis.cli", "run", f"http://127.0.0.1:{port}/openapi.json"),
                 *("--checks", "all", "--exclude-checks", BEYOND_THE_SCHEMA, "--phases", "fuzzing"),

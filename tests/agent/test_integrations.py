@@ -15,9 +15,9 @@ from agent import open_service
 from agent.integrations.blocking import BlockingService, open_blocking
 from agent.settings import Settings
 from retrievers.core.errors import BadFilter, BadRequest
-from retrievers.core.extras import install_command
+from retrievers.core.optional_dependencies import install_command
 from retrievers.ingest.documents import Document
-from retrievers.postgres.migrate import SERVICE_ROLE
+from retrievers.postgres.schema_migrations import SERVICE_ROLE
 
 # Before the packages are imported: some of them call home.
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"

@@ -6,17 +6,17 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.intent.date_fields import occurrence
-from agent.intent.filter_json import of_date
+from agent.intent.conditions.date_fields import choose_occurrence
+from agent.intent.conditions.filter_json import date_filter
 from agent.intent.reader import local
 from agent.intent.reading import FILTERS_FROM
-from agent.intent.rules import Context, read_rules
+from agent.intent.rules_reader import ReadingContext, read_by_rules
 from agent.intent.time.dates import find_date, read_dates
 from agent.intent.time.grammar import RULES
-from agent.intent.time.lexer import load_words
+from agent.intent.time.lexer import load_date_words
 from agent.intent.time.periods import Calendar
 from agent.types import Message
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
 
 TODAY = Calendar(date(2026, 11, 20))  # a Friday
@@ -343,8 +343,11 @@ def test_a_period_up_to_now_ends_today_where_documents_lie_ahead():
     gte = {"type": "gte", "key": "on", "value": "2026-05-20"}
     ahead = FieldValues(Field("on", "date", "date"), low="2020-01-01", high="2033-01-01")
     past = FieldValues(Field("on", "date", "date"), low="2020-01-01", high="2026-11-19")
-    assert of_date(one, ahead, ZoneInfo("UTC"))["filters"] == [gte, {"type": "lt", "key": "on", "value": "2026-11-21"}]
-    assert of_date(one, past, ZoneInfo("UTC")) == gte
+    assert date_filter(one, ahead, ZoneInfo("UTC"))["filters"] == [
+        gte,
+        {"type": "lt", "key": "on", "value": "2026-11-21"},
+    ]
+    assert date_filter(one, past, ZoneInfo("UTC")) == gte
 
 
 @pytest.mark.parametrize(
@@ -360,18 +363,19 @@ def test_a_period_up_to_now_ends_today_where_documents_lie_ahead():
 def test_a_month_without_a_year_is_the_one_of_which_there_are_documents(text: str, first: str, last: str, low: str):
     (one,) = read_dates(text, Calendar(date(2025, 3, 10))).ranges
     values = FieldValues(Field("posted", "date", "date"), {}, 9, 9, first, last)
-    read = of_date(occurrence(one, values, date(2025, 3, 10))[0], values, ZoneInfo("UTC"))
+    read = date_filter(choose_occurrence(one, values, date(2025, 3, 10))[0], values, ZoneInfo("UTC"))
     assert read["filters"][0] == {"type": "gte", "key": "posted", "value": low}
 
 
 def test_the_words_of_every_language_are_used_by_the_grammar():
     known = {part for rules in RULES.values() for rule in rules for part in rule.parts}
-    named = {category for phrases in load_words().phrases.values() for _, category, _ in phrases}
+    named = {category for phrases in load_date_words().phrases.values() for _, category, _ in phrases}
     named = {one for one in named if not one.endswith(("unit", "units"))}
     assert named - known <= {
         "skipped",
         "amount",
         "ordinary",
+        "ordinary_alone",
         "closed",
         "beside",
         "asked",
@@ -443,7 +447,7 @@ def test_days_are_those_of_the_asker_where_times_are_stored():
     shanghai = ZoneInfo("Asia/Shanghai")
     (one,) = read_dates("yesterday", Calendar(local(datetime(2026, 11, 20, 1), shanghai).date())).ranges
     timed = FieldValues(Field("at", "date", "date"), low="2026-01-01T08:00:00", high="2026-11-19T16:30:00")
-    assert of_date(one, timed, shanghai) == {
+    assert date_filter(one, timed, shanghai) == {
         "type": "and",
         "filters": [
             {"type": "gte", "key": "at", "value": "2026-11-19T00:00:00+08:00"},
@@ -451,15 +455,15 @@ def test_days_are_those_of_the_asker_where_times_are_stored():
         ],
     }
     plain = FieldValues(Field("on", "date", "date"), low="2026-01-01", high="2026-11-19")
-    assert of_date(one, plain, shanghai)["filters"][0]["value"] == "2026-11-19"
+    assert date_filter(one, plain, shanghai)["filters"][0]["value"] == "2026-11-19"
 
 
 def read_date_piece(question: str, *fields: str) -> tuple[str, bool]:
     """The date field of the one condition of a question, and whether it is sure."""
     held = {name: FieldValues(Field(name, "date", "date"), {}, 40, 40, "2015-01-01", "2027-01-01") for name in fields}
     now = datetime(2026, 11, 20, tzinfo=ZoneInfo("UTC"))
-    context = Context(FieldCatalogue(((1, 1),), 40, held), frozenset({"order"}), {}, TODAY, now)
-    (piece,) = read_rules(question, (), context).pieces
+    context = ReadingContext(FieldCatalogue(((1, 1),), 40, held), frozenset({"order"}), {}, TODAY, now)
+    (piece,) = read_by_rules(question, (), context).conditions
     return piece.field, piece.confidence >= FILTERS_FROM
 
 
@@ -516,10 +520,12 @@ def dated(
         name: FieldValues(Field(name, "date", "date"), {}, documents, documents, low, high)
         for name, (low, high, documents) in fields.items()
     }
-    context = Context(
+    context = ReadingContext(
         FieldCatalogue((), 100, known), frozenset(), {}, TODAY, datetime(2026, 11, 20, tzinfo=ZoneInfo("UTC"))
     )
-    return [(one.filter, one.confidence >= FILTERS_FROM) for one in read_rules(question, history, context).pieces]
+    return [
+        (one.filter, one.confidence >= FILTERS_FROM) for one in read_by_rules(question, history, context).conditions
+    ]
 
 
 def test_a_date_without_a_year_is_the_coming_one_in_a_field_of_ends():

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from agent.intent.derived import nouns_of
+from agent.intent.language.text import closeness, code_closeness
 from agent.intent.reading import FILTERS_FROM
-from agent.intent.rules import Context, RulesReading, read_rules
-from agent.intent.text import closeness, code_closeness
+from agent.intent.rules_reader import ReadingContext, RulesReading, read_by_rules
 from agent.intent.time.periods import Calendar
-from agent.intent.vocabulary import in_chinese
+from agent.intent.values.inferred_words import document_nouns_of
+from agent.intent.values.vocabulary import chinese_field_words
 from agent.types import Message
-from retrievers.core.fields import Field, FieldType
+from retrievers.core.metadata import Field, FieldType
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
-from retrievers.text.glosses import chinese_of, senses_of
+from retrievers.text.chinese_dictionary import term_translations, words_with_pinyin
 
 
 def catalogue(fields: Mapping[str, Mapping[str, int]], **kinds: FieldType) -> FieldCatalogue:
@@ -51,14 +51,14 @@ CAMPS = catalogue(
 def read(text: str, known: FieldCatalogue = CAMPS, history: Sequence[Message] = ()) -> RulesReading:
     now = datetime(2026, 11, 20, tzinfo=UTC)
     cards = {name: Card(name, "", kind) for name, kind in (("fulltext", "documents"), ("sql", "metadata"))}
-    context = Context(known, nouns_of(["camp"], known), cards, Calendar(date(2026, 11, 20)), now)
-    return read_rules(text, history, context)
+    context = ReadingContext(known, document_nouns_of(["camp"], known), cards, Calendar(date(2026, 11, 20)), now)
+    return read_by_rules(text, history, context)
 
 
 def stated(text: str, known: FieldCatalogue = CAMPS) -> dict[str, Any]:
     """Values by field of what a question surely or likely states; a denied value as ("not", value)."""
     found: dict[str, Any] = {}
-    for piece in read(text, known).pieces:
+    for piece in read(text, known).conditions:
         value, operator = piece.filter.get("value"), piece.filter["type"]
         found[piece.field] = ("not", value) if operator in ("ne", "nin") else value
     return found
@@ -157,13 +157,13 @@ def test_a_code_stands_for_a_word_that_it_cuts_short(said: str, code: str, wante
 
 
 def test_a_field_s_name_in_latin_letters_is_known_as_the_chinese_word():
-    assert "状态" in in_chinese("zhuangtai")
-    assert "金额" in chinese_of("jine")
-    assert in_chinese("garden_size") == ()
+    assert "状态" in chinese_field_words("zhuangtai")
+    assert "金额" in words_with_pinyin("jine")
+    assert chinese_field_words("garden_size") == ()
 
 
 def test_a_place_is_called_like_its_people_too():
-    assert ("polish",) in senses_of("波兰")
+    assert ("polish",) in term_translations("波兰")
 
 
 EDITORS = catalogue(
@@ -185,14 +185,14 @@ EDITORS = catalogue(
     ],
 )
 def test_deeds_of_two_fields_offered_as_a_choice_are_a_condition_on_either(text: str, fields: set[str]):
-    sure = [one for one in read(text, EDITORS).pieces if one.confidence >= FILTERS_FROM]
+    sure = [one for one in read(text, EDITORS).conditions if one.confidence >= FILTERS_FROM]
     keys = [{each["key"] for each in one.filter.get("filters", [one.filter])} for one in sure]
 
     assert fields in keys
 
 
 def test_two_names_with_a_deed_each_and_a_choice_between_them_exclude_nothing():
-    pieces = read("camps written by Ida Holm or sponsored by Per Lund", EDITORS).pieces
+    pieces = read("camps written by Ida Holm or sponsored by Per Lund", EDITORS).conditions
 
     assert not [one for one in pieces if one.confidence >= FILTERS_FROM]
 
@@ -209,7 +209,7 @@ def test_two_names_with_a_deed_each_and_a_choice_between_them_exclude_nothing():
 def test_the_version_beside_that_of_the_turn_before_takes_its_place(text: str, wanted: str | None):
     known = catalogue({"version": {"3.9": 50, "3.10": 90, "3.11": 80, "3.12": 80}, "stage": {"open": 100, "done": 200}})
     history = [Message(role="user", content="open camps for version 3.10"), Message(role="assistant", content="Three.")]
-    filters = [one.filter for one in read(text, known, history).pieces if one.field == "version"]
+    filters = [one.filter for one in read(text, known, history).conditions if one.field == "version"]
 
     assert ([one["value"] for one in filters if one["type"] == "eq"] or [None])[-1] == wanted
 
@@ -316,7 +316,7 @@ RARE = catalogue({"善本": {"true": 100, "false": 200}, "版本": {"刻本": 15
     ],
 )
 def test_a_word_that_names_the_documents_is_no_flag_that_it_only_translates(text: str, wanted: list[str]):
-    pieces = read(text, RARE).pieces
+    pieces = read(text, RARE).conditions
 
     assert [one.field for one in pieces if one.confidence >= FILTERS_FROM and one.field == "善本"] == wanted
 
@@ -332,7 +332,7 @@ WORDS = catalogue(
 
 def sure(text: str, known: FieldCatalogue) -> list[Any]:
     """Values of what a question filters by."""
-    return [one.filter["value"] for one in read(text, known).pieces if one.confidence >= FILTERS_FROM]
+    return [one.filter["value"] for one in read(text, known).conditions if one.confidence >= FILTERS_FROM]
 
 
 @pytest.mark.parametrize(
@@ -377,4 +377,4 @@ def test_the_language_of_documents_is_a_condition_and_that_of_the_answer_is_none
 @pytest.mark.parametrize("text", ["每期", "按期交付的文档", "多少层"])
 def test_a_field_named_only_by_the_unit_of_its_values_is_no_calculation_by_name(text: str):
     storeys = catalogue({"期数": {"1期": 100, "2期": 200}, "楼层": {"1层": 100, "2层": 100, "3层": 100}})
-    assert not read(text, storeys).pieces
+    assert not read(text, storeys).conditions

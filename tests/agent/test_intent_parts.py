@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from agent.intent import vocabulary
-from agent.intent.abbreviations import is_short_for
-from agent.intent.calculation import find_calculation, find_listing
-from agent.intent.covered import contradict
-from agent.intent.derived import nouns_of
-from agent.intent.found import Found, Piece, find
-from agent.intent.linking import find_mentions
-from agent.intent.numerals import parse_amount, parse_count
+from agent.intent.calculation import find_calculation, find_list
+from agent.intent.conditions.conflicts import are_contradictory
+from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition, parse_question
+from agent.intent.language.abbreviations import is_abbreviation
+from agent.intent.language.numerals import parse_amount, parse_count
+from agent.intent.language.text import tokenize, words_of
 from agent.intent.reading import FILTERS_FROM
-from agent.intent.rejected import unknown_values
-from agent.intent.rules import Context, RulesReading, read_rules
-from agent.intent.text import tokenize, words_of
+from agent.intent.rejections import unknown_values
+from agent.intent.rules_reader import ReadingContext, RulesReading, read_by_rules
 from agent.intent.time.periods import Calendar
-from agent.intent.vocabulary import build, concepts_of, role_of
+from agent.intent.values import vocabulary
+from agent.intent.values.inferred_words import document_nouns_of
+from agent.intent.values.value_linking import find_mentions
+from agent.intent.values.vocabulary import build_vocabulary, concepts_of, field_role
 from agent.types import Message
-from retrievers.core.fields import Field, FieldType, ScalarType
+from retrievers.core.metadata import Field, FieldType, ScalarType
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
 
@@ -62,15 +62,17 @@ PLANTS = catalogue(
 )
 
 
-def found(text: str, known: FieldCatalogue = PLANTS, more: Any = ()) -> Found:
+def found(text: str, known: FieldCatalogue = PLANTS, more: Any = ()) -> ParsedQuestion:
     now = datetime(2026, 11, 20, tzinfo=UTC)
-    return find(text, build(known), nouns_of(["cases"]), Calendar(date(2026, 11, 20)), now, more)
+    return parse_question(
+        text, build_vocabulary(known), document_nouns_of(["cases"]), Calendar(date(2026, 11, 20)), now, more
+    )
 
 
 def named(text: str, known: FieldCatalogue = PLANTS, more: Any = ()) -> list[tuple[str, set[str]]]:
     """The names in a text as they are written, with the values they may mean."""
-    mentions = find_mentions(tokenize(text), build(known), more)
-    return [(text[one.start : one.end], {value.value for value in one.known}) for one in mentions]
+    mentions = find_mentions(tokenize(text), build_vocabulary(known), more)
+    return [(text[one.start : one.end], {value.value for value in one.matches}) for one in mentions]
 
 
 # --- names of values
@@ -130,7 +132,7 @@ def test_chinese_values_stand_in_running_text():
     ],
 )
 def test_versions_are_whole_and_in_the_order_of_their_numbers(text: str, wanted: list[str]):
-    filters = [piece.filter for piece in found(text).pieces if piece.field == "target"]
+    filters = [piece.filter for piece in found(text).conditions if piece.field == "target"]
     given = [one["value"] if isinstance(one["value"], list) else [one["value"]] for one in filters]
     assert sorted(value for one in given for value in one) == wanted
 
@@ -154,8 +156,10 @@ def test_a_slip_is_forgiven_where_it_can_mean_one_name_alone(text: str, wanted: 
 
 def test_a_slip_between_two_names_is_neither():
     near = catalogue(values("site", {"Harbour East": 50, "Harbour West": 50}), values("team", {"A": 1, "B": 2}))
-    assert build(near).similar(["harbour", "aest"], person=False) == ()
-    assert [one.value for one in build(near).similar(["harbour", "wesst"], person=False)] == ["Harbour West"]
+    assert build_vocabulary(near).misspelt_values(["harbour", "aest"], person=False) == ()
+    assert [one.value for one in build_vocabulary(near).misspelt_values(["harbour", "wesst"], person=False)] == [
+        "Harbour West"
+    ]
 
 
 def test_a_middle_name_names_nobody():
@@ -168,7 +172,7 @@ def test_a_first_name_that_two_people_bear_equally_often_is_not_guessed():
     assert named("what did Maria say", people) == [("Maria", {"Maria Costa", "Maria Delgado"})]
     unclear = found("what did Maria write about drains?", people)
     assert unclear.filter is None
-    assert [len(mention.known) for mention in unclear.left] == [2]
+    assert [len(mention.matches) for mention in unclear.unused_mentions] == [2]
 
 
 def test_a_first_name_is_the_one_who_has_nearly_all_documents():
@@ -199,10 +203,10 @@ def test_a_value_that_was_looked_up_is_named_like_any_other():
 def test_a_vocabulary_of_many_values_is_built_once_and_asked_quickly():
     many = {f"Person{number} Family{number}": 1 for number in range(1000)}
     large = catalogue(values("author", many, distinct=100_000), values("tag", many, kind="list", distinct=100_000))
-    build(large)
+    build_vocabulary(large)
     started = time.process_time()
     for _ in range(20):
-        assert build(large) is build(large)
+        assert build_vocabulary(large) is build_vocabulary(large)
         named("reports by Person7 Family7 about the Persom8 Family8", large)
     assert time.process_time() - started < 5
 
@@ -228,7 +232,7 @@ def test_a_vocabulary_of_many_values_is_built_once_and_asked_quickly():
     ids=lambda one: one if isinstance(one, str) else one.field.name,
 )
 def test_what_a_field_holds_is_told_by_its_name_and_values(field: FieldValues, role: str):
-    assert role_of(field) == role
+    assert field_role(field) == role
 
 
 def test_the_name_of_a_field_says_what_it_is_about():
@@ -239,7 +243,7 @@ def test_the_name_of_a_field_says_what_it_is_about():
 
 def test_a_label_that_every_document_carries_names_nothing():
     alike = catalogue(values("status", {"Open": 100}), values("team", {"Open": 30, "Shut": 70}))
-    assert [one.field for one in build(alike).names[("open",)]] == ["team"]
+    assert [one.field for one in build_vocabulary(alike).names[("open",)]] == ["team"]
 
 
 # --- numbers
@@ -266,7 +270,7 @@ def test_a_label_that_every_document_carries_names_nothing():
 )
 def test_a_number_is_of_the_field_that_its_clause_names(text: str, filters: list[Any]):
     numbers = ("budget_usd", "floors", "case_number")
-    pieces = [piece.filter for piece in found(text).pieces if piece.field in numbers]
+    pieces = [piece.filter for piece in found(text).conditions if piece.field in numbers]
     flat = [inner for one in pieces for inner in one.get("filters", [one])]
     assert [(one["type"], one["key"], one["value"]) for one in flat] == filters
 
@@ -305,7 +309,7 @@ def test_tokens_are_compared_folded_and_without_marks():
 
 def test_a_vocabulary_is_built_once_for_a_catalogue():
     one = catalogue(values("team", {"A": 1, "B": 2}))
-    assert vocabulary.build(one) is vocabulary.build(one)
+    assert vocabulary.build_vocabulary(one) is vocabulary.build_vocabulary(one)
 
 
 def test_two_databases_never_share_what_their_values_are_called():
@@ -313,8 +317,8 @@ def test_two_databases_never_share_what_their_values_are_called():
     here = FieldCatalogue(((1, 1),), 3, {"team": values("team", {"red": 2, "blue": 1})})
     there = FieldCatalogue(((1, 1),), 3, {"team": values("team", {"green": 2, "black": 1})})
 
-    assert [piece.filter["value"] for piece in found("cases of the green team", here).pieces] == []
-    assert [piece.filter["value"] for piece in found("cases of the green team", there).pieces] == ["green"]
+    assert [piece.filter["value"] for piece in found("cases of the green team", here).conditions] == []
+    assert [piece.filter["value"] for piece in found("cases of the green team", there).conditions] == ["green"]
 
 
 # --- values that do not exist
@@ -398,7 +402,7 @@ def test_chinese_words_point_at_fields_with_english_names():
 
 
 def test_what_every_document_is_called_is_a_word_for_documents():
-    nouns = nouns_of(["x1"], REPORTS)
+    nouns = document_nouns_of(["x1"], REPORTS)
     assert {"dispatches", "dispatche"} <= nouns
     assert nouns.isdisjoint({"recall", "active"})
 
@@ -435,8 +439,8 @@ HOTELS = catalogue(
 def read(text: str, history: Any = ()) -> RulesReading:
     now = datetime(2026, 11, 20, tzinfo=UTC)
     cards = {name: Card(name, "", kind) for name, kind in (("fulltext", "documents"), ("sql", "metadata"))}
-    context = Context(HOTELS, nouns_of(["hotel"], HOTELS), cards, Calendar(date(2026, 11, 20)), now)
-    return read_rules(text, [Message(role="user", content=one) for one in history], context)
+    context = ReadingContext(HOTELS, document_nouns_of(["hotel"], HOTELS), cards, Calendar(date(2026, 11, 20)), now)
+    return read_by_rules(text, [Message(role="user", content=one) for one in history], context)
 
 
 def stated(text: str, history: Any = ()) -> dict[str, Any]:
@@ -466,7 +470,7 @@ def test_what_the_words_state_of_hotels(text: str, wanted: dict[str, Any]):
 
 
 def test_what_happened_to_a_thing_of_the_asker_is_no_sure_condition():
-    assert all(one.confidence < FILTERS_FROM for one in read("My payment was closed with PAY-4031").pieces)
+    assert all(one.confidence < FILTERS_FROM for one in read("My payment was closed with PAY-4031").conditions)
 
 
 @pytest.mark.parametrize(
@@ -521,8 +525,8 @@ SHIPS = catalogue(
 def of_ships(text: str) -> dict[tuple[str, str], Any]:
     """What is denied or asked for of ships: values by field and operator, those that are only likely as well."""
     now = datetime(2026, 11, 20, tzinfo=UTC)
-    known, nouns = build(SHIPS), nouns_of(["ships"], SHIPS)
-    pieces = find(text, known, nouns, Calendar(date(2026, 11, 20)), now).pieces
+    known, nouns = build_vocabulary(SHIPS), document_nouns_of(["ships"], SHIPS)
+    pieces = parse_question(text, known, nouns, Calendar(date(2026, 11, 20)), now).conditions
     return {(piece.field, piece.filter["type"]): piece.filter.get("value") for piece in pieces}
 
 
@@ -621,7 +625,7 @@ def test_a_question_is_never_taken_for_small_talk(text: str):
     [("prio", "priority", True), ("wt", "weight", True), ("e", "english", False), ("ee", "employee", False)],
 )
 def test_the_name_of_a_field_abbreviates_a_word_or_does_not(short: str, word: str, is_short: bool):
-    assert is_short_for(short, word) is is_short
+    assert is_abbreviation(short, word) is is_short
 
 
 INCIDENTS = catalogue(
@@ -641,7 +645,7 @@ INCIDENTS = catalogue(
     ],
 )
 def test_an_unsure_value_joins_a_sure_one_only_in_a_list(question: str, states: set[str]):
-    sure = [one.filter for one in found(question, INCIDENTS).pieces if one.confidence >= FILTERS_FROM]
+    sure = [one.filter for one in found(question, INCIDENTS).conditions if one.confidence >= FILTERS_FROM]
     stated = [one["value"] for one in sure if one["key"] == "state"]
     assert {value for one in stated for value in ([one] if isinstance(one, str) else one)} == states
 
@@ -649,7 +653,7 @@ def test_an_unsure_value_joins_a_sure_one_only_in_a_list(question: str, states: 
 def test_a_second_verb_is_no_second_person():
     sure = [
         one.filter
-        for one in found("reported by Banks and handled by l.page", INCIDENTS).pieces
+        for one in found("reported by Banks and handled by l.page", INCIDENTS).conditions
         if one.confidence >= FILTERS_FROM
     ]
     assert {"type": "eq", "key": "reported_by", "value": "k.banks"} in sure
@@ -665,8 +669,8 @@ def test_a_second_verb_is_no_second_person():
     ],
 )
 def test_two_conditions_that_no_document_meets_contradict(filters: list[dict[str, Any]], excludes: bool):
-    pieces = [Piece(one["key"], one, 0, 0) for one in filters]
-    assert contradict(pieces, INCIDENTS.fields) is excludes
+    pieces = [StatedCondition(one["key"], one, 0, 0) for one in filters]
+    assert are_contradictory(pieces, INCIDENTS.fields) is excludes
 
 
 PLAYS = catalogue(
@@ -697,7 +701,7 @@ def test_a_surname_that_names_a_field_needs_a_capital_and_another_sign(question:
     named = {
         known.value
         for one in found(question, PLAYS).sentence.mentions
-        for known in one.known
+        for known in one.matches
         if known.field == "editor"
     }
     assert named == editors
@@ -713,4 +717,4 @@ BRIEFS = catalogue(
     ("question", "lists"), [("open trade", True), ("is trade open?", False), ("is inflation final?", False)]
 )
 def test_topics_alone_make_no_list(question: str, lists: bool):
-    assert (find_listing(found(question, BRIEFS)) is not None) is lists
+    assert (find_list(found(question, BRIEFS)) is not None) is lists

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent.intent.derived import nouns_of
-from agent.intent.filter_json import both
+from agent.intent.conditions.filter_json import all_of
 from agent.intent.reading import FILTERS_FROM
-from agent.intent.rules import RulesReading
-from retrievers.core.fields import Field
+from agent.intent.rules_reader import RulesReading
+from agent.intent.values.inferred_words import document_nouns_of
+from retrievers.core.metadata import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
 
 Make = Callable[[str], Any]
@@ -119,8 +119,8 @@ def test_a_constraint_is_what_the_wording_states(
 
 def stated(reading: RulesReading, wanted: str | None) -> dict[str, Any] | None:
     """The filter that was read; where none is wanted, of its sure constraints alone: likely ones exclude nothing."""
-    parts = [one.filter for one in reading.pieces if one.confidence >= FILTERS_FROM or wanted is not None]
-    return both(parts) if parts else None
+    parts = [one.filter for one in reading.conditions if one.confidence >= FILTERS_FROM or wanted is not None]
+    return all_of(parts) if parts else None
 
 
 def shown(filter: dict[str, Any] | None) -> str | None:
@@ -500,7 +500,7 @@ def test_the_part_and_the_whole_of_a_share(ground: Make):
 
 def test_nothing_is_counted_where_a_value_may_be_a_topic(ground: Make):
     reading = ground("peps").read("What do proposals say about packaging?")
-    assert all(one.confidence < FILTERS_FROM for one in reading.pieces)
+    assert all(one.confidence < FILTERS_FROM for one in reading.conditions)
     reading = ground("peps").read("Who wrote the most proposals that talk about packaging?")
     assert (shown(stated(reading, None)), reading.aggregate) == (None, None)
     reading = ground("peps").read("Who wrote the most packaging proposals?")
@@ -557,9 +557,9 @@ def test_work_on_documents_is_no_small_talk(text: str, ground: Make):
     ["what is the weather in Berlin today?", "latest stable version of numpy?", "今天人民币对欧元的汇率是多少？"],
 )
 def test_what_mentions_nothing_of_the_catalogue_may_be_of_others(text: str, ground: Make):
-    mentioned = ground("city").read(text).mentioned
-    assert mentioned is not None
-    assert sum(mentioned) < 0.1
+    overlap = ground("city").read(text).catalogue_overlap
+    assert overlap is not None
+    assert sum(overlap) < 0.1
 
 
 @pytest.mark.parametrize(
@@ -573,8 +573,8 @@ def test_what_mentions_nothing_of_the_catalogue_may_be_of_others(text: str, grou
     ],
 )
 def test_what_is_of_the_asker_or_the_catalogue_is_never_of_others(text: str, ground: Make):
-    mentioned = ground("city").read(text).mentioned
-    assert mentioned is None or any(mentioned)
+    overlap = ground("city").read(text).catalogue_overlap
+    assert overlap is None or any(overlap)
 
 
 @pytest.mark.parametrize(
@@ -793,7 +793,9 @@ def test_tickets_are_read_as_people_mean_them(text: str, wanted: tuple[str | Non
     fields["hours"] = FieldValues(Field("hours", "number", "number"), {}, 40, 60, 1, 200)
     fields["opened"] = FieldValues(Field("opened", "date", "date"), {}, 50, 60, "2024-01-02", "2026-11-10")
     known = ground("city")
-    context = replace(known.context, catalogue=FieldCatalogue(((1, 1),), 60, fields), nouns=nouns_of(["support"]))
+    context = replace(
+        known.context, catalogue=FieldCatalogue(((1, 1),), 60, fields), nouns=document_nouns_of(["support"])
+    )
     reading = replace(known, context=context).read(text)
     filter, aggregate = wanted
     assert shown(reading.filter) == filter

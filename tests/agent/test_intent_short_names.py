@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent.intent.derived import nouns_of
 from agent.intent.reading import FILTERS_FROM
-from agent.intent.rules import Context, read_rules
+from agent.intent.rules_reader import ReadingContext, read_by_rules
 from agent.intent.time.periods import Calendar
-from retrievers.core.fields import Field
+from agent.intent.values.inferred_words import document_nouns_of
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
 
@@ -49,8 +49,8 @@ def sure(text: str) -> dict[str, Any]:
     known = HOUSES
     cards = {name: Card(name, "", kind) for name, kind in (("fulltext", "documents"), ("sql", "metadata"))}
     now = datetime(2026, 11, 20, tzinfo=UTC)
-    context = Context(known, nouns_of(["house"], known), cards, Calendar(date(2026, 11, 20)), now)
-    pieces = read_rules(text, (), context).pieces
+    context = ReadingContext(known, document_nouns_of(["house"], known), cards, Calendar(date(2026, 11, 20)), now)
+    pieces = read_by_rules(text, (), context).conditions
     return {one.field: one.filter["value"] for one in pieces if one.confidence >= FILTERS_FROM}
 
 

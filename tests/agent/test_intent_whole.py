@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from agent.intent.reading import FILTERS_FROM
-from agent.intent.rules import Context, read_rules
+from agent.intent.rules_reader import ReadingContext, read_by_rules
 from agent.intent.time.periods import Calendar
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
 Json = dict[str, Any]
@@ -31,8 +31,10 @@ def dates(name: str, low: str, high: str) -> FieldValues:
 def stated(question: str, *fields: FieldValues) -> Json:
     """Return the sure conditions by field, as type and value."""
     catalogue = FieldCatalogue(((1, 1),), 60, {one.field.name: one for one in fields})
-    made = read_rules(question, (), Context(catalogue, frozenset({"note", "notes"}), CARDS, Calendar(NOW.date()), NOW))
-    sure = (one.filter for one in made.pieces if one.confidence >= FILTERS_FROM)
+    made = read_by_rules(
+        question, (), ReadingContext(catalogue, frozenset({"note", "notes"}), CARDS, Calendar(NOW.date()), NOW)
+    )
+    sure = (one.filter for one in made.conditions if one.confidence >= FILTERS_FROM)
     leaves = [leaf for one in sure for leaf in one.get("filters", [one])]
     return {f"{leaf['key']} {leaf['type']}": leaf["value"] for leaf in leaves}
 
@@ -70,11 +72,8 @@ def test_a_denial_of_a_yes_no_field_ends_there(question: str, wanted: Json):
     assert stated(question, strings("vessel", "Grey Heron", "Sea Otter"), strings("closed", "y", "n")) == wanted
 
 
-@pytest.mark.parametrize(
-    "question", ["notes from the winter, 1 Dec to end Feb", "notes between now and the end of July"]
-)
-def test_half_a_span_is_no_period(question: str):
-    assert stated(question, dates("logged", "2025-01-01", "2026-12-01")) == {}
+def test_half_a_span_is_no_period():
+    assert stated("notes from the winter, 1 Dec to end Feb", dates("logged", "2025-01-01", "2026-12-01")) == {}
 
 
 def test_documents_are_dated_by_their_month_before_when_something_ends():

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from agent.intent import text, vocabulary
-from agent.intent.examples import example_of
+from agent.intent.language import text
+from agent.intent.turn.source_examples import source_with_example
+from agent.intent.values import vocabulary
 from agent.service import documents
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
 from retrievers.postgres import catalogue as stored
@@ -29,12 +30,12 @@ def catalogue(fields: int = 2) -> FieldCatalogue:
 
 
 def test_a_value_is_split_into_words_once(monkeypatch: pytest.MonkeyPatch):
-    vocabulary.build(catalogue())  # loads the word lists
+    vocabulary.build_vocabulary(catalogue())  # loads the word lists
     calls: list[str] = []
     split = text.tokenize
     monkeypatch.setattr(text, "tokenize", lambda given: calls.append(given) or split(given))
     text._words_of_name.cache_clear()
-    vocabulary.build(catalogue())
+    vocabulary.build_vocabulary(catalogue())
     assert len([one for one in calls if one in VALUES]) == len(VALUES)
 
 
@@ -42,17 +43,17 @@ def test_a_value_is_split_into_words_once(monkeypatch: pytest.MonkeyPatch):
 def test_the_words_of_questions_and_long_texts_are_not_kept(letters: int):
     """There may be tens of thousands of them, with 8,000 characters each."""
     before = text._words_of_name.cache_info().currsize
-    assert example_of("which rotors are new " * letters, {}) is None
+    assert source_with_example("which rotors are new " * letters, {}) is None
     assert text.words_of("x" * 200 + "?" * letters)
     assert text._words_of_name.cache_info().currsize == before
 
 
 def test_threads_that_need_the_same_names_collect_them_once(monkeypatch: pytest.MonkeyPatch):
     many, calls = catalogue(), []
-    judge = vocabulary.role_of
-    monkeypatch.setattr(vocabulary, "role_of", lambda values: calls.append(values) or judge(values))
+    judge = vocabulary.field_role
+    monkeypatch.setattr(vocabulary, "field_role", lambda values: calls.append(values) or judge(values))
     with ThreadPoolExecutor(4) as threads:
-        first, *others = threads.map(vocabulary.build, [many] * 4)
+        first, *others = threads.map(vocabulary.build_vocabulary, [many] * 4)
     assert all(other is first for other in others)
     assert len(calls) == len(many.fields)
 
@@ -75,8 +76,8 @@ async def test_a_collection_is_described_beside_the_event_loop(service: Service,
 
         return seen
 
-    monkeypatch.setattr(documents, "derive", watched(documents.derive))
-    monkeypatch.setattr(stored, "merged", watched(stored.merged))
+    monkeypatch.setattr(documents, "infer_words", watched(documents.infer_words))
+    monkeypatch.setattr(stored, "merge_values", watched(stored.merge_values))
     await service.describe("docs")
     assert len(threads) == 2
     assert threading.main_thread() not in threads

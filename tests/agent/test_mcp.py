@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent, TextResourceContents
 
 from agent import Service, open_service
-from agent.serve.identity import Caller
+from agent.serve.authentication import Caller
 from agent.serve.mcp.server import build_server
 from agent.settings import Settings
 from agent.testing import ScriptedServer

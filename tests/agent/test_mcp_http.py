@@ -18,9 +18,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 from agent import Service, open_service
 from agent.pipeline import Pipeline
+from agent.serve.authentication import open_authenticator
 from agent.serve.http.admission import Gate
 from agent.serve.http.app import create_app
-from agent.serve.identity import identifier
 from agent.serve.process.server import Server
 from agent.settings import Settings
 from retrievers.core.types import Card, Hit, Query
@@ -42,7 +42,7 @@ async def service(owner_url: str, service_url: str) -> AsyncIterator[Service]:
 @asynccontextmanager
 async def served(service: Service, *, auth: bool = False) -> AsyncIterator[str]:
     """The address of /mcp on a server of its own."""
-    app = create_app(service, identify=await identifier(service, "keys") if auth else None)
+    app = create_app(service, authenticate=await open_authenticator(service, "keys") if auth else None)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = Server(app)
         serving = asyncio.create_task(server.serve([listener]))
@@ -349,10 +349,10 @@ async def test_a_call_that_waited_for_its_turn_has_only_the_rest_of_its_time(ser
     left = []
 
     class Recording(Pipeline):
-        async def decide(self, tenant, request):
+        async def retrieve_with_record(self, tenant, request):
             left.append(request.timeout_s or self.settings.timeout_s)
             await asyncio.sleep(0.2)
-            return await super().decide(tenant, request)
+            return await super().retrieve_with_record(tenant, request)
 
     pipeline = Recording(**{one.name: getattr(service.pipeline, one.name) for one in fields(service.pipeline)})
     app = create_app(replace(service, pipeline=pipeline))

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from agent.serve.http.app import create_app
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ScriptedServer

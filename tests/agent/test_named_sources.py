@@ -15,18 +15,18 @@ from pydantic import ValidationError
 
 from agent.observe.logs import secrets_of
 from agent.serve.cli import run
-from agent.serve.cli.doctor import examine as doctor
-from agent.serve.cli.doctor import sources as doctor_sources
+from agent.serve.cli.doctor import checks as doctor
+from agent.serve.cli.doctor import source_checks as doctor_sources
 from agent.serve.http.app import create_app
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.service.tenancy import TenantChanges
-from agent.settings import FILE, Settings, load_settings
+from agent.settings import SETTINGS_FILE, Settings, load_settings
 from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from evals.provenance import public_settings
-from retrievers.core.breakers import FAILURES
+from retrievers.core.circuit_breakers import FAILURE_THRESHOLD
 from retrievers.core.errors import BadRequest
-from retrievers.core.types import Card, whole
+from retrievers.core.types import Card, unrestricted_viewer
 from retrievers.ingest.documents import Document
 
 BIOS = {
@@ -285,8 +285,8 @@ async def test_where_all_of_a_choice_is_made_up_the_strategies_differ_four_ways(
 
 async def test_a_resting_source_is_taken_by_each_strategy_in_its_way(places: dict[str, Any], open_named: Any):
     async with choosing("bios") as (_, model), open_named(places, **model) as service:
-        for _ in range(FAILURES):
-            service.pipeline.breakers.of("bios").failed()
+        for _ in range(FAILURE_THRESHOLD):
+            service.pipeline.breakers.of("bios").record_failure()
         seen = await of_each_strategy(service)
         async with client_of(service) as client:
             listed = {one["name"]: one["resting"] for one in (await client.get("/v1/sources")).json()["sources"]}
@@ -335,8 +335,8 @@ async def test_a_collection_that_is_not_there_is_taken_by_each_strategy_in_its_w
 
 async def test_sources_the_caller_named_are_not_exchanged_but_may_be_refused(places: dict[str, Any], open_named: Any):
     async with open_named(places) as service:
-        for _ in range(FAILURES):
-            service.pipeline.breakers.of("bios").failed()
+        for _ in range(FAILURE_THRESHOLD):
+            service.pipeline.breakers.of("bios").record_failure()
         seen = await of_each_strategy(service, sources=["bios"])
     assert [seen[one][0] for one in STRATEGIES] == [set()] * 4
     assert "can be asked" in seen["fail"][2]
@@ -417,7 +417,7 @@ async def test_two_sources_of_one_kind_are_told_apart_in_hits_outcomes_metrics_a
 
 
 async def test_each_source_has_its_own_time_and_breaker(open_named: Any):
-    slow = itertools.repeat(Fault(delay_s=20.0), FAILURES)
+    slow = itertools.repeat(Fault(delay_s=20.0), FAILURE_THRESHOLD)
     with ScriptedServer(other=pages, faults=slow) as far:
         sources = outside(far)
         sources["wiki"]["timeout_s"] = 9.0
@@ -427,7 +427,7 @@ async def test_each_source_has_its_own_time_and_breaker(open_named: Any):
                 answer = await client.post("/v1/retrieve", json={"query": "rain", "sources": [source]})
                 return dict(answer.json()["outcomes"][0])
 
-            for _ in range(FAILURES):
+            for _ in range(FAILURE_THRESHOLD):
                 timed_out = await outcome("manuals")
                 assert timed_out["status"] == "timeout"
                 assert timed_out["elapsed_ms"] >= 300
@@ -494,8 +494,8 @@ async def test_no_key_is_shown_anywhere(open_named: Any, caplog: pytest.LogCaptu
             shown = [json.dumps(result)]
             for path in (f"/v1/traces/{result['trace_id']}", "/v1/sources", "/metrics", "/readyz", "/v1/traces"):
                 shown.append((await client.get(path)).text)
-            checks = await doctor_sources.sources(service.settings)
-            shown += [repr(checks), doctor._settings(service.settings).found, repr(service.settings)]
+            checks = await doctor_sources.check_sources(service.settings)
+            shown += [repr(checks), doctor._check_settings(service.settings).found, repr(service.settings)]
             shown.append(json.dumps(public_settings(service.settings), default=str))
             reason = result["outcomes"][0]["reason"]
     assert "sources.wiki.api_key" in reason
@@ -516,7 +516,7 @@ async def test_the_doctor_says_what_is_wrong_with_each_named_source(
             "sources": {"bios": places["bios"], "gone": gone, **GROUPS},
         }
     )
-    checks = {one.name: one for one in await doctor_sources.sources(settings)}
+    checks = {one.name: one for one in await doctor_sources.check_sources(settings)}
     assert (checks["source bios"].ok, checks["source gone"].ok) == (True, False)
     assert "2 documents, 2 passages" in checks["source bios"].found
     assert checks["source gone"].found.startswith("setting sources.gone.path: ")
@@ -531,7 +531,7 @@ async def test_feedback_on_an_answer_from_folders_alone_is_stored(places: dict[s
         trace = found["trace_id"]
         await service.feedback(trace, 9, filter=wanted)
         statement = "SELECT score, filter FROM signalbox.feedback f JOIN signalbox.feedback_label l ON l.id = f.trace"
-        rows = await service.database.fetch(whole("default"), statement, ())
+        rows = await service.database.fetch(unrestricted_viewer("default"), statement, ())
 
     assert [hit["document_id"] for hit in found["hits"]] == ["hopper.md"]
     assert rows == [(9, wanted)]
@@ -575,10 +575,10 @@ def test_a_slip_in_the_file_is_one_plain_line(
     text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / FILE).write_text(text)
+    (tmp_path / SETTINGS_FILE).write_text(text)
     assert run(["sources"]) == 2
     shown = capsys.readouterr()
-    assert shown.err.startswith("signalbox: " + said.format(file=tmp_path / FILE)), shown.err
+    assert shown.err.startswith("signalbox: " + said.format(file=tmp_path / SETTINGS_FILE)), shown.err
     assert (shown.out, shown.err.count("\n")) == ("", 1)
 
 
@@ -597,7 +597,7 @@ def test_what_cannot_be_opened_names_its_key(
 ):  # fmt: skip
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
-    (tmp_path / FILE).write_text(text)
+    (tmp_path / SETTINGS_FILE).write_text(text)
     assert run(["sources"]) == 2
     shown = capsys.readouterr()
     assert said in shown.err
@@ -610,7 +610,7 @@ def test_the_command_line_lists_sources_and_asks_one_by_its_name(
 ):  # fmt: skip
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", owner_url)
-    (tmp_path / FILE).write_text(FOLDER + "timeout_s = 40\ntop_k = 5\ncost = 0.01\n")
+    (tmp_path / SETTINGS_FILE).write_text(FOLDER + "timeout_s = 40\ntop_k = 5\ncost = 0.01\n")
     assert run(["sources"]) == 0
     assert "bios             documents  Lives  [40 s, at most 5 hits, $0.01 a search]" in capsys.readouterr().out
     assert run(["sources", "--json"]) == 0
@@ -622,7 +622,7 @@ def test_the_command_line_lists_sources_and_asks_one_by_its_name(
 
 
 def test_every_key_may_stand_in_the_file(tmp_path: Path):
-    (tmp_path / FILE).write_text(
+    (tmp_path / SETTINGS_FILE).write_text(
         FOLDER + 'examples = ["Who?", "When?"]\ntop_k = 3\nmin_relevance = 0.1\ntimeout_s = 2\ncost = 1\n'
         '[sources.web]\nkind = "web"\nprovider = "searxng:http://127.0.0.1:8"\ndescription = "W"\nfetch = true\n'
         'base_url = "http://127.0.0.1:9"\napi_key = "k"\n'
@@ -630,7 +630,7 @@ def test_every_key_may_stand_in_the_file(tmp_path: Path):
     )
     found = load_settings(folder=tmp_path).sources
     assert list(found) == ["bios", "web", "group"]
-    assert found["bios"].stated("bios").card == Card(
+    assert found["bios"].to_definition("bios").card == Card(
         "bios", "Lives", examples=("Who?", "When?"), named=True, top_k=3, min_relevance=0.1, timeout_s=2, cost=1
     )
     assert (found["web"].fetch, found["web"].base_url, found["web"].api_key) == (True, "http://127.0.0.1:9", "k")
@@ -638,7 +638,7 @@ def test_every_key_may_stand_in_the_file(tmp_path: Path):
 
 
 def test_a_key_may_stand_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / FILE).write_text(WEB + 'api_key_env = "NEWS_KEY"\n')
+    (tmp_path / SETTINGS_FILE).write_text(WEB + 'api_key_env = "NEWS_KEY"\n')
     monkeypatch.setenv("NEWS_KEY", f" {SECRET}\n")
     settings = load_settings(folder=tmp_path)
     assert settings.sources["news"].api_key == SECRET
@@ -646,7 +646,7 @@ def test_a_key_may_stand_in_the_environment(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_weight_is_given_to_sources_outside_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / FILE).write_text(FOLDER + WEB)
+    (tmp_path / SETTINGS_FILE).write_text(FOLDER + WEB)
     monkeypatch.setenv("SIGNALBOX_FUSION_WEIGHTS", "news=0.4")
     assert load_settings(folder=tmp_path).fusion_weights == "news=0.4"
     monkeypatch.setenv("SIGNALBOX_FUSION_WEIGHTS", "bios=0.4")
@@ -655,7 +655,7 @@ def test_a_weight_is_given_to_sources_outside_by_their_names(tmp_path: Path, mon
 
 
 def test_a_source_and_its_short_form_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / FILE).write_text(WEB.replace("news", "web"))
+    (tmp_path / SETTINGS_FILE).write_text(WEB.replace("news", "web"))
     monkeypatch.setenv("SIGNALBOX_WEB_PROVIDER", "ddgs")
     with pytest.raises(BadRequest, match=r"\[sources.web\] and WEB_PROVIDER define the same source; remove one"):
         load_settings(folder=tmp_path)
@@ -664,7 +664,7 @@ def test_a_source_and_its_short_form_exclude_each_other(tmp_path: Path, monkeypa
 async def test_a_tenant_is_shown_and_asked_only_the_named_sources_it_may_ask(open_named: Any, places: Any):
     async with open_named(places, tenant="acme") as service, client_of(service) as client:
         changes = TenantChanges(sources=("terms",)).checked(service.settings)
-        await service.metering.tenants.administer("acme", changes)
+        await service.metering.tenants.change_any_settings("acme", changes)
 
         listed = (await client.get("/v1/sources")).json()["sources"]
         found = await retrieve(service, "Who wrote the first program?")
@@ -682,7 +682,7 @@ async def test_a_tenant_without_any_source_for_the_world_is_not_told_that_the_we
         model = {"llm": "openai/small", "llm_base_url": server.base_url, "llm_api_key": "k", "intent": "llm"}
         async with open_named(places, tenant="acme", **model) as service:
             changes = TenantChanges(sources=("terms",)).checked(service.settings)
-            await service.metering.tenants.administer("acme", changes)
+            await service.metering.tenants.change_any_settings("acme", changes)
             found = await retrieve(service, "What is in the news about contracts today?")
 
     assert "web_unavailable" not in found["degraded"]

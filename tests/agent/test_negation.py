@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from agent.intent.reading import BOOSTS_FROM
-from agent.intent.rules import Context, RulesReading, read_rules
+from agent.intent.rules_reader import ReadingContext, RulesReading, read_by_rules
 from agent.intent.time.periods import Calendar
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
 Json = dict[str, Any]
@@ -32,8 +32,10 @@ CARDS = {"fulltext": Card("fulltext", "words"), "sql": Card("sql", "metadata", "
 
 
 def read(question: str) -> RulesReading:
-    context = Context(FieldCatalogue(((1, 1),), 60, FIELDS), frozenset({"report", "reports"}), CARDS, _CALENDAR, NOW)
-    return read_rules(question, (), context)
+    context = ReadingContext(
+        FieldCatalogue(((1, 1),), 60, FIELDS), frozenset({"report", "reports"}), CARDS, _CALENDAR, NOW
+    )
+    return read_by_rules(question, (), context)
 
 
 _CALENDAR = Calendar(NOW.date())
@@ -50,7 +52,7 @@ def leaves(filter: Json | None) -> set[tuple[bool, str]]:
 
 
 def stated(question: str) -> set[tuple[bool, str]]:
-    return set().union(*(leaves(one.filter) for one in read(question).pieces if one.confidence >= BOOSTS_FROM))
+    return set().union(*(leaves(one.filter) for one in read(question).conditions if one.confidence >= BOOSTS_FROM))
 
 
 @pytest.mark.parametrize(
@@ -151,8 +153,8 @@ def test_of_a_deed_that_no_verb_names_nothing_is_read():
 
 def test_a_comma_within_a_name_ends_no_clause():
     fields = {"chair": strings("chair", "Quist, H.", "Adler, M.")}
-    context = Context(FieldCatalogue(((1, 1),), 60, fields), frozenset({"minutes"}), CARDS, _CALENDAR, NOW)
-    reading = read_rules("long delays, but keep Quist, H. out of it", (), context)
+    context = ReadingContext(FieldCatalogue(((1, 1),), 60, fields), frozenset({"minutes"}), CARDS, _CALENDAR, NOW)
+    reading = read_by_rules("long delays, but keep Quist, H. out of it", (), context)
     assert leaves(reading.filter) == {(False, "Quist, H.")}
 
 
@@ -254,7 +256,7 @@ def test_not_only_says_that_there_is_more():
 )
 def test_a_missing_field_uses_its_denial_up(question: str):
     assert {(True, "Lisbon"), (True, "Gothic")} <= stated(question)
-    assert {"type": "exists", "key": "arch", "value": False} in [one.filter for one in read(question).pieces]
+    assert {"type": "exists", "key": "arch", "value": False} in [one.filter for one in read(question).conditions]
 
 
 def test_without_a_named_person_is_a_denial_of_the_person():

@@ -26,14 +26,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.observe import logs
 from agent.observe.health import Health
-from agent.observe.telemetry import Tracing
+from agent.observe.spans import SpanRecorder
 from agent.pipeline import Pipeline
+from agent.serve.authentication import Caller, Unauthenticated
 from agent.serve.http.app import create_app
-from agent.serve.identity import Caller, Unauthenticated
-from agent.serve.process.testing import serving
-from agent.service.opening import open_service
+from agent.serve.process.testing import run_server
+from agent.service.factory import open_service
 from agent.service.service import Service
-from agent.settings import Settings, spans_are_wanted
+from agent.settings import Settings, is_span_export_configured
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import Unavailable
 from retrievers.ingest.documents import Document
@@ -66,13 +66,17 @@ def lines() -> Callable[[], list[dict[str, Any]]]:
 
 @asynccontextmanager
 async def opened(
-    owner_url: str, service_url: str, tracing: Tracing | None = None, mounted: ASGIApp | None = None, **changes: Any
+    owner_url: str,
+    service_url: str,
+    span_recorder: SpanRecorder | None = None,
+    mounted: ASGIApp | None = None,
+    **changes: Any,
 ) -> AsyncIterator[tuple[Service, httpx2.AsyncClient]]:
     """A service with two documents, and a client of its HTTP door."""
     settings = Settings(database_url=owner_url, service_url=service_url, pool_size=4, **changes)
     async with open_service(settings) as service:
         await service.ingest(BIRDS, "birds")
-        app = create_app(service, tracing=tracing)
+        app = create_app(service, span_recorder=span_recorder)
         if mounted is not None:
             app.mount("/mounted", mounted)
         transport = httpx2.ASGITransport(app)
@@ -233,7 +237,8 @@ async def test_who_is_in_a_hurry_makes_no_part_look_ill(owner_url: str, service_
 
 
 @pytest.mark.parametrize(
-    ("door", "method"), [("retrieve", "decide"), ("augment", "decide_prompt"), ("ask", "decide_prompt")]
+    ("door", "method"),
+    [("retrieve", "retrieve_with_record"), ("augment", "augment_with_record"), ("ask", "augment_with_record")],
 )
 async def test_a_replay_that_fails_counts_as_a_question_that_failed(
     owner_url: str, service_url: str, monkeypatch: pytest.MonkeyPatch, door: str, method: str
@@ -265,10 +270,10 @@ async def test_a_full_disk_and_a_dead_worker_are_parts_as_well(
         embedded = service.settings.model_copy(update={"database_url": None, "home": tmp_path / "not" / "yet"})
         health = Health(replace(service, settings=embedded))
         monkeypatch.setattr("agent.observe.health.LEAST_FREE_BYTES", 1)
-        await health.look()
+        await health.refresh()
         assert health.report()["parts"]["disk"]["status"] == "ok"
         monkeypatch.setattr("agent.observe.health.LEAST_FREE_BYTES", 1 << 62)
-        await health.look()
+        await health.refresh()
         assert (health.ready, health.report()["parts"]["disk"]["status"]) == (True, "failing")
 
 
@@ -283,7 +288,7 @@ async def test_status_is_told_without_a_key_and_holds_no_address_and_no_name(own
     async with open_service(settings) as service:
         await service.ingest(BIRDS, "birds", tenant="acme-canary")
         await service.retrieve("canary-question-7 penguins", collection="birds", tenant="acme-canary", intent="off")
-        transport = httpx2.ASGITransport(create_app(service, identify=nobody))
+        transport = httpx2.ASGITransport(create_app(service, authenticate=nobody))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             assert (await client.post("/v1/retrieve", json={"query": "x"})).status_code == 401
             answers = [await client.get(path) for path in ("/healthz", "/readyz", "/metrics")]
@@ -339,7 +344,7 @@ async def test_who_goes_away_before_the_answer_is_no_failure_of_the_service(
 
     async with opened(owner_url, service_url, mounted=waits) as (_, client):
         app = client._transport.app  # type: ignore[attr-defined]
-        async with serving(app) as port, asyncio.timeout(60):
+        async with run_server(app) as port, asyncio.timeout(60):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"GET /mounted/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
             await begun.wait()
@@ -361,7 +366,7 @@ async def test_who_goes_away_before_the_answer_counts_as_no_failure_of_the_servi
     async with opened(owner_url, service_url) as (service, _):
         app = create_app(service)
         await app(retrieving(), receive, send)
-        text = app.state.observation.metrics.render().decode()
+        text = app.state.observability.metrics.render().decode()
     assert counted_by_status(text) == [("499", "1.0")]
 
 
@@ -381,7 +386,7 @@ async def test_what_the_end_of_the_server_cuts_short_is_told_when_to_come_back(o
         await reading.wait()
         request.cancel()
         await request
-        text = app.state.observation.metrics.render().decode()
+        text = app.state.observability.metrics.render().decode()
     headers = dict(sent[0]["headers"])
     assert (sent[0]["status"], headers[b"content-type"]) == (503, b"application/problem+json")
     assert headers[b"retry-after"] == b"5"
@@ -417,10 +422,10 @@ async def test_an_observer_that_fails_costs_nobody_an_answer(
     owner_url: str, service_url: str, lines: Callable[[], list[dict[str, Any]]]
 ):
     class Broken:
-        def answered(self, trace: object) -> None:
+        def on_answer(self, trace: object) -> None:
             raise ZeroDivisionError("secret text")
 
-        def failed(self, error: Unavailable) -> None:
+        def on_failure(self, error: Unavailable) -> None:
             raise ZeroDivisionError("secret text")
 
     async with opened(owner_url, service_url) as (service, client):
@@ -428,7 +433,7 @@ async def test_an_observer_that_fails_costs_nobody_an_answer(
         assert (await ask(client)).status_code == 200
     (line,) = [one for one in lines() if one["level"] == "ERROR"]
     assert line["message"] == "Broken failed"
-    assert line["error"].endswith("answered > ZeroDivisionError")
+    assert line["error"].endswith("on_answer > ZeroDivisionError")
 
 
 # Log lines.
@@ -455,7 +460,7 @@ async def test_a_request_leaves_one_line_with_its_ids_and_nothing_that_was_asked
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_hostile_text_makes_neither_a_second_line_nor_shows_a_secret(form: str):
-    formatter = (logs.JsonLines if form == "json" else logs.TextLines)([KEY])
+    formatter = (logs.JsonFormatter if form == "json" else logs.TextFormatter)([KEY])
     hostile = [
         "a\r\n2026-01-01 ERROR forged", "\x1b[2J\x1b]0;title\x07", "\x00\x08\x7f\x9b", "\u202eright to left\u2066",
         "\u2028\u2029line ends", "\ud800 half a character", f"key={KEY}", f"Authorization: Bearer {KEY}",
@@ -478,7 +483,7 @@ def test_an_error_is_told_by_its_type_and_place_and_never_by_its_text():
     except ValueError as error:
         record = logging.LogRecord("n", logging.ERROR, "f.py", 1, "failed", (), (type(error), error, None))
         record.exc_info = (type(error), error, error.__traceback__)
-    line = json.loads(logs.JsonLines().format(record))
+    line = json.loads(logs.JsonFormatter().format(record))
     assert line["error"].endswith("raw_decode > JSONDecodeError")
     assert KEY not in json.dumps(line)
 
@@ -487,7 +492,7 @@ def test_a_text_line_begins_with_its_time_and_level():
     record = logging.LogRecord("agent.x", logging.WARNING, "f.py", 1, "it is %s", ("late",), None)
     record.created = 1_795_305_600.25
     record.fields = {"status": 503}
-    assert logs.TextLines().format(record) == "2026-11-22T00:00:00.250Z WARNING agent.x it is late status=503"
+    assert logs.TextFormatter().format(record) == "2026-11-22T00:00:00.250Z WARNING agent.x it is late status=503"
 
 
 # Spans.
@@ -495,15 +500,15 @@ def test_a_text_line_begins_with_its_time_and_level():
 
 async def test_a_question_is_a_span_under_the_callers_with_one_for_each_stage(owner_url: str, service_url: str):
     exporter = InMemorySpanExporter()
-    tracing = Tracing(exporter)
+    span_recorder = SpanRecorder(exporter)
     trace_id, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-    async with opened(owner_url, service_url, tracing) as (_, client):
+    async with opened(owner_url, service_url, span_recorder) as (_, client):
         answer = await client.post(
             "/v1/retrieve",
             json={"query": "canary penguins", "collection": "birds", "top_k": 1},
             headers={"traceparent": f"00-{trace_id}-{parent}-01"},
         )
-    tracing.close()
+    span_recorder.close()
     spans = {span.name: span for span in exporter.get_finished_spans()}
     request, question, search = spans["POST /v1/retrieve"], spans["retrieval birds"], spans["search"]
     assert {format(span.context.trace_id, "032x") for span in spans.values()} == {trace_id}
@@ -524,10 +529,10 @@ async def test_a_question_is_a_span_under_the_callers_with_one_for_each_stage(ow
 
 async def test_a_method_that_a_caller_makes_up_names_no_span(owner_url: str, service_url: str):
     exporter = InMemorySpanExporter()
-    tracing = Tracing(exporter)
-    async with opened(owner_url, service_url, tracing) as (_, client):
+    span_recorder = SpanRecorder(exporter)
+    async with opened(owner_url, service_url, span_recorder) as (_, client):
         assert (await client.request("CANARY", "/v1/retrieve", json={})).status_code == 405
-    tracing.close()
+    span_recorder.close()
     (span,) = exporter.get_finished_spans()
     assert span.name.startswith("HTTP ")
     assert span.attributes["http.request.method"] == "_OTHER"
@@ -549,7 +554,7 @@ def test_spans_are_made_where_the_standard_environment_asks_for_them(
 ):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert spans_are_wanted() is wanted
+    assert is_span_export_configured() is wanted
 
 
 def test_a_collector_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch):
@@ -560,16 +565,16 @@ def test_a_collector_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.Mon
             return SpanExportResult.SUCCESS
 
     ended, sent = threading.Event(), []
-    monkeypatch.setattr("agent.observe.telemetry._CLOSE_S", 0.1)
-    tracing = Tracing(Hanging())
-    with tracing.request("GET", {}) as span:
-        tracing.responded(span, "GET", "/healthz", 200)
-    tracing.close()
+    monkeypatch.setattr("agent.observe.spans._CLOSE_S", 0.1)
+    span_recorder = SpanRecorder(Hanging())
+    with span_recorder.request_span("GET", {}) as span:
+        span_recorder.set_response(span, "GET", "/healthz", 200)
+    span_recorder.close()
     assert sent == []
     ended.set()
 
 
 def test_asking_in_process_or_on_the_command_line_loads_nothing_of_a_server():
-    code = "import sys, agent.service.opening, agent.serve.cli, agent.serve.cli.output; print(*sys.modules)"
+    code = "import sys, agent.service.factory, agent.serve.cli, agent.serve.cli.output; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"fastapi", "uvicorn", "mcp", "prometheus_client", "opentelemetry"}.isdisjoint(loaded)

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from agent.answering import figures
-from agent.answering.figures import number_words, numbers_in, spelled_numbers
-from agent.intent.amounts import find_amounts
-from agent.intent.measures import measure_of
-from agent.intent.numbers import CURRENCIES
-from agent.intent.numerals import ENGLISH_NUMERALS, GREAT, parse_amount
-from agent.intent.rules import Context, RulesReading, read_rules
-from agent.intent.text import readable, words_of
-from agent.intent.time.lexer import load_words, read_words
+from agent.answering import number_forms
+from agent.answering.number_forms import extract_numbers, number_words, spelled_numbers
+from agent.intent.language.amounts import find_amounts
+from agent.intent.language.numerals import ENGLISH_NUMERALS, GREAT, parse_amount
+from agent.intent.language.text import readable, words_of
+from agent.intent.language.units import CURRENCIES
+from agent.intent.rules_reader import ReadingContext, RulesReading, read_by_rules
+from agent.intent.time.lexer import load_date_words, read_date_tokens
 from agent.intent.time.periods import Calendar
-from agent.intent.words import table
-from retrievers.core.fields import Field
+from agent.intent.values.measures import measure_of
+from agent.intent.words import word_table
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 from retrievers.text.folding import plain_digits, plain_letters
 
@@ -40,7 +40,7 @@ FIELDS = {
 def read(question: str, fields: dict[str, FieldValues] | None = None) -> RulesReading:
     catalogue = FieldCatalogue(((1, 1),), 100, FIELDS if fields is None else fields)
     nouns = frozenset({"document", "documents", "report", "reports", "paper", "papers"})
-    return read_rules(question, (), Context(catalogue, nouns, CARDS, Calendar(NOW.date()), NOW))
+    return read_by_rules(question, (), ReadingContext(catalogue, nouns, CARDS, Calendar(NOW.date()), NOW))
 
 
 def shown(filter: dict[str, Any] | None) -> str:
@@ -78,7 +78,7 @@ AMOUNT_WORDS = [
     *(f"{word} days" for word in ENGLISH_NUMERALS),
     *(
         f"5 {word}"
-        for unit in table("numbers")["units"]
+        for unit in word_table("numbers")["units"]
         if unit["kind"] not in CURRENCIES
         for word in unit["words"].replace("_", " ").split()
     ),
@@ -98,13 +98,13 @@ def test_an_amount_is_the_same_in_lookalike_letters():
 
 
 def test_a_date_is_the_same_in_lookalike_letters():
-    phrases = {" ".join((first, *rest)) for first, ends in load_words().phrases.items() for rest, *_ in ends}
+    phrases = {" ".join((first, *rest)) for first, ends in load_date_words().phrases.items() for rest, *_ in ends}
     pairs = [(phrase, other) for phrase in sorted(phrases) for other in lookalikes(phrase)]
 
     wrong = [
         other
         for phrase, other in pairs
-        if [token.items for token in read_words(other)] != [token.items for token in read_words(phrase)]
+        if [token.items for token in read_date_tokens(other)] != [token.items for token in read_date_tokens(phrase)]
     ]
 
     assert wrong == []
@@ -112,14 +112,14 @@ def test_a_date_is_the_same_in_lookalike_letters():
 
 
 def test_a_figure_is_the_same_in_lookalike_letters():
-    words = [*figures._ORDINALS, *ENGLISH_NUMERALS, *GREAT, *(f"{month} 2020" for month in figures._MONTHS)]
+    words = [*number_forms._ORDINALS, *ENGLISH_NUMERALS, *GREAT, *(f"{month} 2020" for month in number_forms._MONTHS)]
     for word in words:
         for other in lookalikes(word):
             assert spelled_numbers(other) == spelled_numbers(word)
             assert [ways for ways, _ in number_words(other)] == [ways for ways, _ in number_words(word)]
-            assert numbers_in(other) == numbers_in(word)
+            assert extract_numbers(other) == extract_numbers(word)
     assert spelled_numbers("the ſecond hall") == {frozenset({"2"})}
-    assert numbers_in("ſep 2020") == {frozenset({"2020"}), frozenset({"9"}), frozenset({"2020-9"})}
+    assert extract_numbers("ſep 2020") == {frozenset({"2020"}), frozenset({"9"}), frozenset({"2020-9"})}
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from mcp import Client
 
+from agent.serve.authentication import Caller
 from agent.serve.http.app import create_app
-from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
@@ -142,7 +142,7 @@ async def test_what_is_offered_is_of_the_documents_inside(service: Service):
     assert "Cleo Dunn" in json.dumps(found["intent"]["filter"])
 
 
-def rejected_of(answer: Any, name: str) -> list[dict[str, Any]]:
+def find_rejections(answer: Any, name: str) -> list[dict[str, Any]]:
     """What was rejected, with the name that the question gives as X."""
     said = json.dumps(answer["intent"]["rejected"], ensure_ascii=False)
     return [one | {"valid": []} for one in json.loads(said.replace(name, "X"))]
@@ -155,7 +155,7 @@ async def test_namesakes_outside_the_filter_are_told_as_a_name_that_nobody_has(
 ):
     answer = await retrieved(service, question.format(name), INSIDE)
     nobody = await retrieved(service, question.format("Xaver"), INSIDE)
-    assert rejected_of(answer, name) == rejected_of(nobody, "Xaver")
+    assert find_rejections(answer, name) == find_rejections(nobody, "Xaver")
 
 
 async def test_of_namesakes_those_inside_the_filter_are_offered(service: Service):
@@ -183,13 +183,13 @@ async def test_a_model_sees_and_is_answered_with_values_inside_the_filter_alone(
 
 async def test_without_a_filter_the_documents_are_not_looked_at(service: Service, monkeypatch: pytest.MonkeyPatch):
     looked: list[object] = []
-    look = type(service.catalogue).values_within
+    look = type(service.catalogue).count_filtered_values
 
     async def watched(self: Any, *given: Any, **more: Any) -> Any:
         looked.append(given)
         return await look(self, *given, **more)
 
-    monkeypatch.setattr(type(service.catalogue), "values_within", watched)
+    monkeypatch.setattr(type(service.catalogue), "count_filtered_values", watched)
     for question in QUESTIONS:
         await retrieved(service, question, None)
     await retrieved(service, "notes by Cleo Dunn", INSIDE)
@@ -201,7 +201,7 @@ async def test_without_a_filter_the_documents_are_not_looked_at(service: Service
 async def test_where_the_documents_cannot_be_looked_at_in_time_nothing_is_offered(
     service: Service, owner_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.postgres.cooccurring.PATIENCE_S", 0.2)
+    monkeypatch.setattr("retrievers.postgres.cooccurrence_reader.PATIENCE_S", 0.2)
     with psycopg.connect(owner_url) as other:
         # Nobody reads documents until this transaction ends; the searches read passages.
         other.execute("LOCK TABLE signalbox.document IN ACCESS EXCLUSIVE MODE")

@@ -11,12 +11,12 @@ import httpx2
 import pytest
 
 from agent.errors import BadSetting
+from agent.serve.authentication import Caller, Unauthenticated
 from agent.serve.http.app import create_app
-from agent.serve.identity import Caller, Unauthenticated
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
-from prompts import BadTemplate, open_library, packaged
+from prompts import BadTemplate, open_library, packaged_templates
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.ingest.documents import Document
 
@@ -74,7 +74,7 @@ def settings(owner_url: str, service_url: str, model: ScriptedServer) -> Setting
 async def asking(settings: Settings, **changes: Any) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the service, which has one document for each of three tenants."""
 
-    async def identify(authorization: str | None) -> Caller:
+    async def authenticate(authorization: str | None) -> Caller:
         if authorization not in TENANTS:
             raise Unauthenticated("the key is unknown")
         return Caller(TENANTS[authorization], "key")
@@ -82,7 +82,7 @@ async def asking(settings: Settings, **changes: Any) -> AsyncIterator[httpx2.Asy
     async with open_service(settings.model_copy(update=changes)) as service:
         for tenant in TENANTS.values():
             await service.ingest([ROTOR], "docs", tenant=tenant)
-        transport = httpx2.ASGITransport(create_app(service, identify=identify))
+        transport = httpx2.ASGITransport(create_app(service, authenticate=authenticate))
         headers = {"Authorization": "Bearer a"}
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
             yield client
@@ -99,7 +99,7 @@ async def test_a_folder_lies_over_the_packaged_templates_and_the_trace_has_its_d
         assert made["prompt"].startswith("OURS When does the rotor stop?")
         trace = (await client.get(f"/v1/traces/{made['trace_id']}")).json()
         digest = hashlib.sha256((own / "answer/v2.md").read_bytes()).hexdigest()[:12]
-        system = packaged().load("system")
+        system = packaged_templates().load("system")
         assert trace["prompts"] == {"answer/v2": digest, system.name: system.digest}
         again = (await client.post(f"/v1/traces/{made['trace_id']}/replay", json={})).json()
         assert again["prompt"] == made["prompt"]
@@ -151,7 +151,7 @@ async def test_the_stages_before_the_answer_use_the_tenants_templates(
     """Of each stage that asks the model, the packaged text with a word before it."""
     stages = ("intent", "rewrite", "rerank", "sufficiency", "judge", "system", "sql", "summary")
     for stage in stages:
-        standard = packaged().load(stage)
+        standard = packaged_templates().load(stage)
         output = f'output = "{standard.output}"\n' if standard.output else ""
         text = f"+++\ninputs = {list(standard.inputs)}\n{output}+++\nOWN-{stage} {standard.text}"
         write(tmp_path / "tenants" / "acme", f"{stage}/v1", text)
@@ -264,7 +264,7 @@ def test_a_file_of_windows_and_one_that_leaves_inputs_out_are_taken(tmp_path: Pa
     # One's own folder wins the stage, whatever the number: a newer release does not take it away.
     intent = library.load("intent")
     assert intent.name == "intent/v1"
-    values = {name: f"<{name}>" for name in packaged().load("intent").inputs}
+    values = {name: f"<{name}>" for name in packaged_templates().load("intent").inputs}
     assert "<question>" in intent.render(values)
     assert "<collections>" not in intent.render(values)
     with pytest.raises(BadTemplate, match="takes"):
@@ -287,17 +287,17 @@ async def test_a_prompt_shows_the_metadata_that_the_setting_names(settings: Sett
 
 
 def test_named_metadata_is_shown_in_its_order_nested_and_cut_to_what_there_is_room_for():
-    from agent.options.prompt_fields import parse, with_prompt_fields
+    from agent.options.prompt_fields import keep_prompt_fields, parse_prompt_fields
 
     metadata = {"a": "1", "long": "word " * 40, "of": {"b": 2}, "list": ["x" * 50, "y" * 50]}
     chunk = Chunk(ChunkId("t", "docs", "d", 0), "T", "text", metadata=metadata)
-    made = with_prompt_fields(chunk, parse("of.b, long, none, list, a")).metadata
+    made = keep_prompt_fields(chunk, parse_prompt_fields("of.b, long, none, list, a")).metadata
     assert list(made) == ["of.b", "long", "list", "a"]
     assert made["of.b"] == 2
     assert made["long"] == ("word " * 40)[:79].rstrip() + "…"
     assert made["list"] == "x" * 50 + ", " + "y" * 27 + "…"
-    assert with_prompt_fields(chunk, parse("*=")).metadata == {}
-    assert with_prompt_fields(chunk, parse("other=a")) is chunk
+    assert keep_prompt_fields(chunk, parse_prompt_fields("*=")).metadata == {}
+    assert keep_prompt_fields(chunk, parse_prompt_fields("other=a")) is chunk
 
 
 @pytest.mark.parametrize("text", ["=a", "a; b", "x=a;x=b", ",".join("abcdefghijk")])

@@ -11,14 +11,14 @@ import psycopg
 import pytest
 from openpyxl import Workbook
 
+from agent.serve.authentication import Caller
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
-from agent.serve.identity import Caller
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
-from retrievers.ingest.read import read
-from retrievers.memory.corpus import gather
+from retrievers.ingest.readers.file_input import read_paths
+from retrievers.memory.corpus import build_corpus
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "retrievers" / "data_files.py"))
 FILLER = "Nothing else is said of this subject on this page of the book."
@@ -56,7 +56,7 @@ async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
     async def somebody(authorization: str | None) -> Caller:
         return Caller("acme", "acme")
 
-    transport = httpx2.ASGITransport(create_app(service, identify=somebody))
+    transport = httpx2.ASGITransport(create_app(service, authenticate=somebody))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
         for name, content in (
             ("book.pdf", paged("rudder", "anchor", "compass")),
@@ -105,8 +105,8 @@ async def test_places_outlive_a_rebuild_and_a_check_misses_them(
     client: httpx2.AsyncClient, service: Service, owner_url: str
 ):
     await service.rebuild("ship", tenant="acme")
-    while (lease := await service.worker.jobs.take()) is not None:
-        await service.worker.carry_out(lease)
+    while (lease := await service.worker.jobs.lease_next()) is not None:
+        await service.worker.run_job(lease)
     assert (await first_citation(client, "When is the compass oiled?"))[:2] == (3, "page 3")
     assert (await service.check("ship", tenant="acme")).findings == ()
 
@@ -174,6 +174,6 @@ def test_a_mirrored_workbook_loses_the_documents_of_sheets_that_it_has_no_more(
 async def test_a_folder_searched_without_a_database_knows_them_too(tmp_path: Path):
     (tmp_path / "book.pdf").write_bytes(paged("rudder", "anchor"))
 
-    corpus = gather(read([tmp_path]), "book")
+    corpus = build_corpus(read_paths([tmp_path]), "book")
 
     assert [one.places.marks[0][1] for one in corpus.chunks if one.places] == [1, 2]

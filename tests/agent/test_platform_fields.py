@@ -9,20 +9,20 @@ import httpx2
 import pytest
 from mcp import Client
 
+from agent.serve.authentication import Caller
 from agent.serve.http.app import create_app
-from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.core.errors import BadRequest
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.types import PLATFORM
 from retrievers.ingest.documents import Document
-from retrievers.postgres import sql_run
-from retrievers.postgres.guard import judge
-from retrievers.postgres.sql_view import Views
+from retrievers.postgres import sql_execution
+from retrievers.postgres.sql_guard import judge_statement
+from retrievers.postgres.sql_view import DocumentsViews
 
 SECRET = "internal_margin"
 ASKED = "Which windmill notes are there?"
@@ -85,10 +85,10 @@ async def refused(service: Service) -> None:
 
 
 async def over_http(service: Service) -> list[Any]:
-    async def identify(authorization: str | None) -> Caller:
+    async def authenticate(authorization: str | None) -> Caller:
         return Caller("acme", "key")
 
-    transport = httpx2.ASGITransport(create_app(service, identify=identify))
+    transport = httpx2.ASGITransport(create_app(service, authenticate=authenticate))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         wanted = {"type": "eq", "key": "no_such_field", "value": 1}
         answers = [
@@ -121,8 +121,10 @@ async def over_mcp(service: Service) -> list[Any]:
 
 async def in_statements(service: Service) -> list[Any]:
     scope = await service.catalogue.scope("acme", "shared", fresh=True)
-    view = await Views(service.database).of(scope)
-    table = await sql_run.run(service.database, scope, view, judge("SELECT * FROM documents", view.columns).sql or "")
+    view = await DocumentsViews(service.database).of(scope)
+    table = await sql_execution.run_statement(
+        service.database, scope, view, judge_statement("SELECT * FROM documents", view.columns).sql or ""
+    )
     assert "team" in view.columns
     return [sorted(view.columns), table]
 
@@ -167,7 +169,7 @@ async def test_the_platform_itself_knows_its_fields_whoever_looked_before(servic
         assert (SECRET in {one["name"] for one in described["fields"]}) is knows
         scope = await service.catalogue.scope(tenant, "shared")
         assert (SECRET in (await service.catalogue.fields(scope)).fields) is knows
-        assert (SECRET in (await Views(service.database).of(scope)).columns) is knows
+        assert (SECRET in (await DocumentsViews(service.database).of(scope)).columns) is knows
 
 
 async def test_a_field_is_seen_from_the_first_document_on_that_others_can_find(service: Service):

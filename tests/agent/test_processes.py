@@ -21,12 +21,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from agent.observe.metrics import merged
+from agent.observe.metrics import merge_processes
 from agent.serve.http.admission import Gates
-from agent.serve.process.counts import Counts
+from agent.serve.process.connection_counts import ConnectionCounts
 from retrievers.postgres import evaluations
 from retrievers.postgres.database import Database
-from retrievers.postgres.migrate import SERVICE_ROLE
+from retrievers.postgres.schema_migrations import SERVICE_ROLE
 
 ANSWERED = re.compile(r'signalbox_http_requests_total\{method="GET",process="(\d)",route="/healthz",.*\} (\d+)')
 WRITING = re.compile(r'signalbox_gate_at_work\{gate="writes",process="\d"\} (\d)')
@@ -164,9 +164,11 @@ def test_one_process_carries_out_ingestion_jobs(running: Running):
 def test_the_figures_of_an_evaluation_are_shown_once(running: Running, module_url: str):
     async def publish() -> None:
         async with Database(module_url, make_conninfo(module_url, user=SERVICE_ROLE), size=1) as database:
-            await evaluations.publish(database, "acme", "quality", figures)
+            await evaluations.publish_figures(database, "acme", "quality", figures)
 
-    figures = evaluations.Figures("questions", ("handbook",), {"hit@1": 0.75}, answered=4, failed=0, every_s=86_400.0)
+    figures = evaluations.EvaluationFigures(
+        "questions", ("handbook",), {"hit@1": 0.75}, answered=4, failed=0, every_s=86_400.0
+    )
     asyncio.run(publish())
 
     def shown() -> list[str]:
@@ -384,7 +386,7 @@ def test_a_start_that_fails_says_why_once(
 
 def test_figures_of_several_processes_keep_their_own_counts():
     text = '# HELP a_total Things.\n# TYPE a_total counter\na_total{{kind="x"}} {}\n'
-    both = merged({10: text.format(3.0).encode(), 2: text.format(4.0).encode()}).decode()
+    both = merge_processes({10: text.format(3.0).encode(), 2: text.format(4.0).encode()}).decode()
     assert both.splitlines() == [
         "# HELP a_total Things.",
         "# TYPE a_total counter",
@@ -397,7 +399,7 @@ def test_what_a_machine_works_on_at_once_is_shared_out(monkeypatch: pytest.Monke
     monkeypatch.setattr("os.cpu_count", lambda: 4)
 
     def sizes(gates: Gates) -> list[tuple[int, int]]:
-        return [(gate._free, gate._most_waiting) for gate in gates.named().values()]
+        return [(gate._free, gate._most_waiting) for gate in gates.by_name().values()]
 
     assert sizes(Gates(has_model=True, processes=4)) == [(2, 14), (16, 16), (4, 8)]
     assert sizes(Gates(has_model=True)) == [(8, 56), (64, 64), (16, 32)]
@@ -407,11 +409,11 @@ def test_what_a_machine_works_on_at_once_is_shared_out(monkeypatch: pytest.Monke
 
 def test_connections_above_an_equal_share_are_to_go():
     with tempfile.TemporaryFile() as file:
-        counts, other = Counts.new(file.fileno(), 3), Counts(file.fileno(), 3)
+        counts, other = ConnectionCounts.create(file.fileno(), 3), ConnectionCounts(file.fileno(), 3)
         counts.set(1, 7)
-        assert (counts.excess(1), counts.surplus(1)) == (0, 0)  # nobody else serves
+        assert (counts.above_share(1), counts.above_minimum(1)) == (0, 0)  # nobody else serves
         other.set(3, 0)
-        assert (counts.excess(1), counts.surplus(1)) == (3, 7)  # four each at most
-        assert (other.excess(3), other.surplus(3)) == (-4, 0)
-        counts.leave(3)
-        assert (other.excess(1), other.excess(3)) == (0, 0)
+        assert (counts.above_share(1), counts.above_minimum(1)) == (3, 7)  # four each at most
+        assert (other.above_share(3), other.above_minimum(3)) == (-4, 0)
+        counts.mark_absent(3)
+        assert (other.above_share(1), other.above_share(3)) == (0, 0)

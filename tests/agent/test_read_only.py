@@ -12,10 +12,10 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+from agent.serve.authentication import open_authenticator
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
-from agent.serve.identity import identifier
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from retrievers.core.errors import Unavailable
@@ -89,7 +89,7 @@ async def test_questions_of_callers_with_keys_are_answered(owner_url: str, servi
         _, key = await service.keys.create("default")
     with read_only(owner_url):
         async with open_service(settings) as service:
-            app = create_app(service, identify=await identifier(service, "keys"))
+            app = create_app(service, authenticate=await open_authenticator(service, "keys"))
             transport = httpx2.ASGITransport(app)
             async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
                 for authorization, status in ((f"Bearer {key}", 200), (f"Bearer {key[:-1]}", 401)):
@@ -142,7 +142,7 @@ async def test_a_fault_of_the_server_is_told_as_one_and_one_of_the_statement_is_
         with pytest.raises(psycopg.Error) as caught:
             await raised(database, state)
         assert caught.value.sqlstate == state
-    assert await database.search("SELECT 1", {}) == [(1,)]
+    assert await database.fetch_autocommit("SELECT 1", {}) == [(1,)]
 
 
 async def raised(database: Database, state: str) -> None:

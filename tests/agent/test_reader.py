@@ -19,22 +19,23 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agent.intent import likelihood, turn_wording
-from agent.intent.read_ahead import read_ahead
-from agent.intent.reader import Cascade, local
+from agent.intent.deciding import candidate_scoring
+from agent.intent.reader import CascadeReader, local
 from agent.intent.reading import Reading
-from agent.intent.smalltalk import is_own, without_greeting
-from agent.intent.vocabulary import role_of
-from agent.llm.opening import open_model
+from agent.intent.topic.small_talk import refers_to_own_documents, strip_greeting
+from agent.intent.turn import wording_classifier
+from agent.intent.values.vocabulary import field_role
+from agent.intent.warmup import warm_up
+from agent.llm.model_factory import open_model
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer, unit_vector
 from agent.types import Intent, Request
-from retrievers.core.breakers import FAILURES, Breaker
+from retrievers.core.circuit_breakers import FAILURE_THRESHOLD, CircuitBreaker
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.fields import Field
-from retrievers.core.filters import Filter, parse
+from retrievers.core.filters import Filter, parse_filter
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, ChunkId, Collection, FieldCatalogue, FieldValues, Scope
-from retrievers.embed.onnx import OnnxEmbedder
+from retrievers.embed.onnx_embedder import OnnxEmbedder
 
 QUESTIONS = Path(__file__).parents[2] / "evals/data/reading/turns/queries.jsonl"
 
@@ -84,14 +85,14 @@ class FakeCatalogue:
     async def fields(self, scope: Scope) -> FieldCatalogue:
         return FieldCatalogue(((1, id(self)),), 100, self.values)
 
-    async def called(self, scope: Scope) -> tuple[str, ...]:
+    async def document_nouns(self, scope: Scope) -> tuple[str, ...]:
         return (self.name,) if self.name else ()
 
     async def find_values(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
         self.spans += folded_spans
         return list(self.stored)
 
-    async def values_within(
+    async def count_filtered_values(
         self,
         scope: Scope,
         wanted: Filter,
@@ -123,19 +124,19 @@ class FakeEmbedder:
         return unit_vector(text.split()[0].casefold(), 256)
 
 
-def cascade(**given: Any) -> Cascade:
+def cascade(**given: Any) -> CascadeReader:
     parts: dict[str, Any] = {"catalogue": FakeCatalogue(), "cards": CARDS, "embedder": FakeEmbedder(), "model": None}
-    return Cascade(settings=given.pop("settings", Settings()), **(parts | given))
+    return CascadeReader(settings=given.pop("settings", Settings()), **(parts | given))
 
 
-async def read(reader: Cascade, question: str, **request: Any) -> Reading:
+async def read(reader: CascadeReader, question: str, **request: Any) -> Reading:
     asked = Request(**({"query": question, "now": NOW} | request))
-    wanted = parse(asked.filter, FIELDS) if asked.filter else None
+    wanted = parse_filter(asked.filter, FIELDS) if asked.filter else None
     return await reader.read(asked, SCOPE, wanted, time.monotonic() + 20)
 
 
 @asynccontextmanager
-async def modelled(server: ScriptedServer, **given: Any) -> AsyncIterator[Cascade]:
+async def modelled(server: ScriptedServer, **given: Any) -> AsyncIterator[CascadeReader]:
     model = open_model("openai/small", base_url=server.base_url)
     assert model is not None
     yield cascade(model=model, **given)
@@ -202,9 +203,9 @@ async def test_requests_that_wait_for_the_names_of_many_values_leave_threads_for
     def held(values: FieldValues) -> Any:
         begun.set()
         assert may_end.wait(60)
-        return role_of(values)
+        return field_role(values)
 
-    monkeypatch.setattr("agent.intent.vocabulary.role_of", held)
+    monkeypatch.setattr("agent.intent.values.vocabulary.field_role", held)
     with ThreadPoolExecutor(2) as threads:
         asyncio.get_running_loop().set_default_executor(threads)
         reader = cascade(catalogue=Shared())
@@ -377,7 +378,7 @@ QUESTION = "what was said about caching?"
 GOOD = json.dumps({"kind": "retrieve", "searches": ["caching"], "sources": ["fulltext"]})
 
 
-async def many(reader: Cascade, *, within_s: float = 20.0) -> list[Intent | None]:
+async def many(reader: CascadeReader, *, within_s: float = 20.0) -> list[Intent | None]:
     """As many readings of the model at once as open a breaker when all of them fail."""
     await read(cascade(), QUESTION)  # the rules' tables are loaded now, and take none of the model's time
 
@@ -386,13 +387,13 @@ async def many(reader: Cascade, *, within_s: float = 20.0) -> list[Intent | None
         assert reading.later is not None
         return await reading.later
 
-    return list(await asyncio.gather(*(one() for _ in range(FAILURES))))
+    return list(await asyncio.gather(*(one() for _ in range(FAILURE_THRESHOLD))))
 
 
 async def test_callers_in_a_hurry_do_not_take_the_model_away_from_others():
-    with ScriptedServer(lambda _: GOOD, faults=[Fault(delay_s=0.6)] * (FAILURES + 1)) as server:
+    with ScriptedServer(lambda _: GOOD, faults=[Fault(delay_s=0.6)] * (FAILURE_THRESHOLD + 1)) as server:
         async with modelled(server) as reader:
-            assert await many(reader, within_s=0.3) == [None] * FAILURES
+            assert await many(reader, within_s=0.3) == [None] * FAILURE_THRESHOLD
             later = (await read(reader, QUESTION)).later
             assert later is not None
             intent = await later
@@ -416,10 +417,10 @@ async def test_callers_in_a_hurry_do_not_take_the_model_away_from_others():
 async def test_only_a_server_that_fails_is_left_alone(fault: Fault, state: str):
     with ScriptedServer(lambda _: GOOD, faults=itertools.repeat(fault)) as server:
         async with modelled(server) as reader:
-            assert await many(reader) == [None] * FAILURES
+            assert await many(reader) == [None] * FAILURE_THRESHOLD
             assert reader.breaker.state == state
             asked = len(server.requests)
-            assert await many(reader) == [None] * FAILURES
+            assert await many(reader) == [None] * FAILURE_THRESHOLD
             assert (len(server.requests) == asked) == (state == "open")
 
 
@@ -429,7 +430,7 @@ async def test_a_silent_model_has_failed_when_it_had_all_the_time_that_is_its_ow
 ):
     with ScriptedServer(lambda _: GOOD, faults=itertools.repeat(Fault(delay_s=30))) as server:
         async with modelled(server, settings=Settings(timeout_s=own_s)) as reader:
-            assert await many(reader, within_s=within_s) == [None] * FAILURES
+            assert await many(reader, within_s=within_s) == [None] * FAILURE_THRESHOLD
             assert reader.breaker.state == state
     said = {one.message for one in caplog.records if one.name == "agent.intent.reader"}
     assert said
@@ -451,14 +452,14 @@ async def test_a_reading_that_is_given_up_counts_only_after_that_time(own_s: flo
 async def test_what_a_recording_lacks_is_no_failure_of_a_model(tmp_path: Path):
     (tmp_path / "empty.jsonl").touch()
     reader = cascade(model=open_model(f"replay:{tmp_path / 'empty.jsonl'}"))
-    assert await many(reader) == [None] * FAILURES
+    assert await many(reader) == [None] * FAILURE_THRESHOLD
     assert reader.breaker.state == "closed"
 
 
 async def test_a_reading_that_nobody_begins_is_no_trial():
     with ScriptedServer(lambda _: GOOD) as server:
-        async with modelled(server, breaker=Breaker(failures=1, rest_s=0)) as reader:
-            reader.breaker.failed()
+        async with modelled(server, breaker=CircuitBreaker(failures=1, open_s=0)) as reader:
+            reader.breaker.record_failure()
             assert reader.breaker.state == "half-open"
             unread = asyncio.ensure_future((await read(reader, QUESTION)).later)  # type: ignore[arg-type]
             unread.cancel()
@@ -757,7 +758,7 @@ async def test_the_id_of_a_document_alone_is_no_condition(question: str, id: str
     ],
 )
 def test_who_points_at_documents_means_them(question: str, is_said: bool):
-    assert is_own(question) is is_said
+    assert refers_to_own_documents(question) is is_said
 
 
 async def test_private_questions_stay_in_the_house_and_the_worlds_leave_it(minilm: OnnxEmbedder):
@@ -765,18 +766,17 @@ async def test_private_questions_stay_in_the_house_and_the_worlds_leave_it(minil
     sent: dict[str, list[bool]] = {"private": [], "world": []}
     for line in QUESTIONS.read_text(encoding="utf-8").splitlines():
         one = json.loads(line)
-        text = without_greeting(one["text"])
-        if not is_own(text):
-            sent[one["class"]].append(
-                turn_wording.by_wording("world", text, await turn_wording.meaning(text, minilm)) > 1
-            )
+        text = strip_greeting(one["text"])
+        if not refers_to_own_documents(text):
+            vector = await wording_classifier.wording_vector(text, minilm)
+            sent[one["class"]].append(wording_classifier.wording_logit("world", text, vector) > 1)
     private, world = (sum(sent[kind]) / len(sent[kind]) for kind in ("private", "world"))
     assert private <= 0.03
     assert world >= 0.75
 
 
 async def test_what_is_read_ahead_has_been_loaded_before_the_first_question():
-    for one in (read_ahead, likelihood.learned):
+    for one in (warm_up, candidate_scoring.scoring_models):
         one.cache_clear()
-    await asyncio.to_thread(read_ahead().join)
-    assert likelihood.learned.cache_info().currsize == 1
+    await asyncio.to_thread(warm_up().join)
+    assert candidate_scoring.scoring_models.cache_info().currsize == 1

@@ -19,11 +19,11 @@ from agent import Service, open_service
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.types import Viewer, whole
+from retrievers.core.types import Viewer, unrestricted_viewer
 from retrievers.ingest import rebuild
 from retrievers.ingest.documents import Document
-from retrievers.ingest.jobs import JobQueue
-from retrievers.ingest.rebuild import Rebuilding
+from retrievers.ingest.jobs.job_queue import JobQueue
+from retrievers.ingest.rebuild import CollectionRebuilder
 
 _EACH = """
     FROM signalbox.{table} t JOIN signalbox.collection k ON k.tenant = t.tenant AND k.number = t.collection
@@ -134,10 +134,10 @@ async def pages(service: Service, viewer: Viewer | None = None) -> list[Any]:
 
 async def turn(service: Service) -> bool:
     """One job of the queue, or one turn of one; False where there is none due."""
-    lease = await service.worker.jobs.take()
+    lease = await service.worker.jobs.lease_next()
     if lease is None:
         return False
-    await service.worker.carry_out(lease)
+    await service.worker.run_job(lease)
     return True
 
 
@@ -146,14 +146,14 @@ def slow(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuild, "_BATCH", 20)
     monkeypatch.setattr(rebuild, "_LAST", 4)
 
-    async def carry_on(*given: Any) -> bool:
-        builder = Rebuilding(service.database, service.embedder, service.worker.jobs, slice_s=0)
+    async def run_turn(*given: Any) -> bool:
+        builder = CollectionRebuilder(service.database, service.embedder, service.worker.jobs, slice_s=0)
         try:
-            return await builder.carry_on(*given)
+            return await builder.run_turn(*given)
         finally:
-            service.catalogue.forget("default")
+            service.catalogue.invalidate("default")
 
-    monkeypatch.setattr(service.worker._runner, "_rebuild", carry_on)
+    monkeypatch.setattr(service.worker._runner, "_rebuild", run_turn)
 
 
 async def embedder_of(service: Service, name: str = "docs") -> tuple[str | None, int | None]:
@@ -216,9 +216,9 @@ async def test_questions_see_the_old_vectors_until_the_switch_and_writes_meanwhi
 async def removed(service: Service, url: str) -> list[tuple[str, int]]:
     """Have what was replaced go, as a worker does later; which that was."""
     service.worker.jobs.expiry.retired_s = 0
-    gone = await service.worker.jobs.expiry.retired()
+    gone = await service.worker.jobs.expiry.retired_collections()
     for tenant, number in gone:
-        assert await service.worker.jobs.expiry.remove_retired(tenant, number, within_s=60)
+        assert await service.worker.jobs.expiry.delete_retired_collection(tenant, number, within_s=60)
     with psycopg.connect(url) as connection:
         left = connection.execute(
             "SELECT count(*) FROM signalbox.collection WHERE shadow_of IS NOT NULL OR name LIKE '%/%'"
@@ -282,6 +282,7 @@ async def test_killed_at_several_moments_it_is_finished_by_the_next_worker_and_n
             expected = dump(owner_url)
             job = await service.reembed("docs", NEW)
             done = [0]
+            viewer = unrestricted_viewer("default")
             for _ in range(2):
                 process = subprocess.Popen(  # noqa: ASYNC220
                     [sys.executable, "-c", _KILLED, owner_url, service_url, old.base_url, new.base_url],
@@ -290,7 +291,7 @@ async def test_killed_at_several_moments_it_is_finished_by_the_next_worker_and_n
                 )
                 try:
                     async with asyncio.timeout(60):
-                        while (now := await service.job(job.id, tenant=whole("default"))).done <= done[-1]:  # noqa: ASYNC110
+                        while (now := await service.job(job.id, tenant=viewer)).done <= done[-1]:  # noqa: ASYNC110
                             await asyncio.sleep(0.05)
                 finally:
                     os.kill(process.pid, signal.SIGKILL)
@@ -423,7 +424,7 @@ async def test_another_tenant_sees_nothing_of_it(service: Service, monkeypatch: 
     slow(service, monkeypatch)
     job = await service.reembed("docs", NEW)
     await turn(service)
-    other = whole("other")
+    other = unrestricted_viewer("other")
     assert await service.collections(tenant=other) == ()
     for call in (
         service.reembed("docs", NEW, tenant=other), service.rebuild("docs", tenant=other),
@@ -464,7 +465,7 @@ async def test_the_platforms_documents_are_searched_by_all_without_a_gap_and_fee
 async def test_rebuilding_makes_what_a_fresh_ingestion_of_another_version_makes_without_embedding_again(
     service: Service, models: tuple[ScriptedServer, ScriptedServer], monkeypatch: pytest.MonkeyPatch, owner_url: str
 ):
-    from retrievers.text import analysis, split
+    from retrievers.text import analysis, chunking
 
     await service.ingest(corpus(), "docs")
     asked = len(models[0].requests)
@@ -475,9 +476,9 @@ async def test_rebuilding_makes_what_a_fresh_ingestion_of_another_version_makes_
     assert len(models[0].requests) == asked
     await removed(service, owner_url)
 
-    cut = split.split
-    monkeypatch.setattr(split, "split", lambda text: cut(text, 300))
-    monkeypatch.setattr(split, "VERSION", split.VERSION + 1)
+    cut = chunking.split_passages
+    monkeypatch.setattr(chunking, "split_passages", lambda text: cut(text, 300))
+    monkeypatch.setattr(chunking, "VERSION", chunking.VERSION + 1)
     monkeypatch.setattr(analysis, "VERSION", analysis.VERSION + 1)
     with pytest.raises(BadRequest, match="run `signalbox rebuild docs`, which rebuilds it"):
         await service.ingest([document("x", "x")], "docs")
@@ -609,24 +610,24 @@ async def test_what_is_read_while_writers_wait_does_not_depend_on_how_many_docum
 ):
     await service.ingest(corpus(20), "docs")
     await service.reembed("docs", NEW)
-    settle, advance, reads = Rebuilding._switch, JobQueue.advance, list[Any]()
+    settle, advance, reads = CollectionRebuilder._try_switch, JobQueue.record_rebuild_progress, list[Any]()
 
-    async def after_much(self: Rebuilding, *given: Any) -> Any:
+    async def after_much(self: CollectionRebuilder, *given: Any) -> Any:
         # Both hold 20,000 documents more, and one was changed since.
         with psycopg.connect(owner_url, autocommit=True) as connection:
             connection.execute(_MANY)
             connection.execute("TRUNCATE signalbox.changed")
             connection.execute("ANALYZE signalbox.document")
         await service.ingest([document("d000", "Changed."), document("new", "New.")], "docs")
-        monkeypatch.setattr(Rebuilding, "_switch", settle)
+        monkeypatch.setattr(CollectionRebuilder, "_try_switch", settle)
         return await settle(self, *given)
 
     async def counted(self: JobQueue, connection: Any, *given: Any, **counts: Any) -> None:
         await advance(self, connection, *given, **counts)
         reads.append(await (await connection.execute(_READ)).fetchone())
 
-    monkeypatch.setattr(Rebuilding, "_switch", after_much)
-    monkeypatch.setattr(JobQueue, "advance", counted)
+    monkeypatch.setattr(CollectionRebuilder, "_try_switch", after_much)
+    monkeypatch.setattr(JobQueue, "record_rebuild_progress", counted)
     while await turn(service):
         pass
 
@@ -659,7 +660,7 @@ async def test_what_was_replaced_is_removed_by_the_worker_and_its_index_with_it(
     count = "SELECT (SELECT count(*) FROM signalbox.document), to_regclass('signalbox.chunk_embedding_1')::text"
     with psycopg.connect(owner_url, autocommit=True) as connection:
         # Questions that began before the switch may still be using it.
-        assert await service.worker.jobs.expiry.retired() == []
+        assert await service.worker.jobs.expiry.retired_collections() == []
         assert connection.execute(count).fetchone() == (40, "signalbox.chunk_embedding_1")
         connection.execute("UPDATE signalbox.collection SET retired_at = now() - interval '1 minute' WHERE number = 1")
         async with service.worker, asyncio.timeout(60):

@@ -9,13 +9,13 @@ import psycopg
 import pytest
 
 from agent import Service, open_service
+from agent.serve.authentication import Caller, Unauthenticated
 from agent.serve.cli import run
-from agent.serve.http import rebuilding
+from agent.serve.http import maintenance
 from agent.serve.http.app import create_app
-from agent.serve.identity import Caller, Unauthenticated
 from agent.settings import Settings
 from agent.testing import ScriptedServer
-from retrievers.ingest import totals
+from retrievers.ingest.checking import totals_check
 from retrievers.ingest.documents import Document
 
 NEW = "openai/new"
@@ -45,15 +45,15 @@ async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
             raise Unauthenticated
         return Caller(key, key)
 
-    transport = httpx2.ASGITransport(create_app(service, identify=by_key))
+    transport = httpx2.ASGITransport(create_app(service, authenticate=by_key))
     headers = {"Authorization": "Bearer acme"}
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
         yield client
 
 
 async def carried_out(service: Service) -> None:
-    while lease := await service.worker.jobs.take():
-        await service.worker.carry_out(lease)
+    while lease := await service.worker.jobs.lease_next():
+        await service.worker.run_job(lease)
 
 
 async def test_over_http_a_collection_is_given_another_embedder_and_says_so(
@@ -158,8 +158,8 @@ async def test_over_http_a_check_ends_with_its_request_and_names_the_command(
     client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ):
     await client.post("/v1/documents", json={"collection": "docs", "documents": DOCUMENTS})
-    monkeypatch.setattr(totals, "_FIRST_TERMS", "SELECT pg_sleep(60)::text, %(most)s")
-    monkeypatch.setattr(rebuilding, "left_s", lambda *given, **more: 1.5)
+    monkeypatch.setattr(totals_check, "_FIRST_TERMS", "SELECT pg_sleep(60)::text, %(most)s")
+    monkeypatch.setattr(maintenance, "remaining_timeout_s", lambda *given, **more: 1.5)
     for method in ("GET", "POST"):
         late = await client.request(method, "/v1/collections/docs/check", timeout=10)
         assert (late.status_code, late.headers["Retry-After"]) == (503, "60")

@@ -15,16 +15,16 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from agent.errors import BadSetting
-from agent.serve.cli.doctor import standbys as doctor_standbys
+from agent.serve.cli.doctor import standby_checks
 from agent.serve.http.app import create_app
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings, load_settings
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Viewer
 from retrievers.ingest.documents import Document
-from retrievers.postgres.embedded import EmbeddedServer
-from retrievers.postgres.migrate import SERVICE_ROLE
+from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.schema_migrations import SERVICE_ROLE
 
 VERSION = int(os.environ.get("SIGNALBOX_TEST_POSTGRES", "18"))
 _OPTIONS = (
@@ -179,7 +179,7 @@ async def caught_up(service: Service, standbys: int = 2) -> None:
     """The tenant's questions are read from standbys again."""
     watch = service.database.reads._watch
     assert watch is not None
-    await until(lambda: len(watch.fit(("acme", "platform"))[0]) == standbys)
+    await until(lambda: len(watch.usable_standbys(("acme", "platform"))[0]) == standbys)
 
 
 async def test_questions_are_read_from_standbys_and_a_standby_s_tenants_do_not_see_each_other(cluster: Cluster):
@@ -292,7 +292,7 @@ async def asked_throughout(service: Service, during: Callable[[], Awaitable[None
 async def test_no_question_fails_when_a_standby_dies_or_hangs_and_it_is_read_again_afterwards(
     cluster: Cluster, how: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.postgres.probe.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("retrievers.postgres.server_probe.TIMEOUT_S", 1.0)
     victim = cluster.standbys[0]
     async with opened(cluster, source_timeout_s=10, timeout_s=20) as service:
         await caught_up(service)
@@ -361,8 +361,8 @@ async def test_without_the_primary_a_key_opens_and_a_quota_lets_nobody_in(
 ):
     async with opened(cluster) as service:
         _, key = await service.keys.create("acme")
-        await service.metering.tenants.administer("bolt", {"questions_per_day": 1000})
-        service.database.reads.wrote("acme")
+        await service.metering.tenants.change_any_settings("bolt", {"questions_per_day": 1000})
+        service.database.reads.note_write("acme")
         await caught_up(service)
         cluster.primary.stop()
         try:
@@ -374,12 +374,12 @@ async def test_without_the_primary_a_key_opens_and_a_quota_lets_nobody_in(
             cluster.primary.start()
         await until(lambda: service.database.primary.lost is None)
         assert len(await ids(service, tenant="bolt")) == 3
-        await service.metering.tenants.administer("bolt", {"questions_per_day": None})
+        await service.metering.tenants.change_any_settings("bolt", {"questions_per_day": None})
 
 
 async def test_the_doctor_and_the_figures_tell_of_each_standby(cluster: Cluster):
     strange = cluster.settings(read_urls=(*cluster.settings().read_urls, cluster.primary.url(), "host=/nowhere"))
-    checks = await doctor_standbys.standbys(strange)
+    checks = await standby_checks.check_standbys(strange)
     assert [(one.name, one.ok) for one in checks] == [
         ("standby 1", True),
         ("standby 2", True),
@@ -390,7 +390,7 @@ async def test_the_doctor_and_the_figures_tell_of_each_standby(cluster: Cluster)
     assert "postgres is not a login IN ROLE signalbox_app" in checks[2].found
     assert "no such file" in checks[3].found.lower()
     own = make_conninfo(cluster.primary.url(), user=SERVICE_ROLE)
-    (itself,) = await doctor_standbys.standbys(cluster.settings(read_urls=(own,)))
+    (itself,) = await standby_checks.check_standbys(cluster.settings(read_urls=(own,)))
     assert "it was promoted, or is the primary itself" in itself.found
 
     async with opened(cluster) as service:

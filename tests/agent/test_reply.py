@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from agent.intent.model.ask import ask, fields_text, key_of
-from agent.intent.model.ground import to_aggregate
-from agent.intent.model.reply import ModelReading, Time, read_reply
+from agent.intent.model.reply import ModelReading, TimeRestriction, parse_reply
+from agent.intent.model.request import describe_fields, recording_key, request_reading
+from agent.intent.model.resolution import translate_aggregate
 from agent.intent.model.schema import Form
-from agent.llm.json import BadReply, strict_schema
 from agent.llm.model import Model, ModelFailed
-from agent.llm.opening import open_model
+from agent.llm.model_factory import open_model
+from agent.llm.reply_json import BadReply, strict_schema
 from agent.testing import Fault, ScriptedServer
 from agent.types import Message
 from retrievers.core.aggregates import parse_aggregate
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -56,7 +56,7 @@ CARDS = [Card("vector", "meaning: paraphrases"), Card("sql", "numbers over field
 
 
 def reading(**changes: Any) -> ModelReading:
-    return read_reply(json.dumps({**GOOD, **changes}))
+    return parse_reply(json.dumps({**GOOD, **changes}))
 
 
 def left_out(found: ModelReading) -> list[str]:
@@ -74,17 +74,17 @@ def test_a_good_reply_comes_out_as_it_is():
     found = reading()
     assert found.to_json() == GOOD
     assert found.problems == ()
-    assert found.time == Time("created", "last year", "2025-01-01", "2026-01-01")
+    assert found.time == TimeRestriction("created", "last year", "2025-01-01", "2026-01-01")
 
 
 @pytest.mark.parametrize("dressed", ["```json\n{}\n```", "<think>{{}} hm</think>{}", "Here is the plan:\n{}\nBye."])
 def test_fences_thoughts_and_chatter_do_not_matter(dressed: str):
     text = dressed.replace("{{}}", "[x]").replace("{}", json.dumps(GOOD))
-    assert read_reply(text).to_json() == GOOD
+    assert parse_reply(text).to_json() == GOOD
 
 
 def test_an_empty_reading_is_a_plain_retrieval():
-    assert read_reply({}) == read_reply('{"extra": {"x": 1}, "kind": null}') == ModelReading()
+    assert parse_reply({}) == parse_reply('{"extra": {"x": 1}, "kind": null}') == ModelReading()
 
 
 async def test_every_recorded_reading_served_by_a_model_comes_out_unchanged(shared_data: Callable[[str], Path]):
@@ -99,11 +99,11 @@ async def test_every_recorded_reading_served_by_a_model_comes_out_unchanged(shar
             query = queries[one["id"]]
             history = [Message(**turn) for turn in query["history"]]
             deadline = time.monotonic() + 20
-            found = await ask(model, query["text"], history, NOW, CATALOGUE, CARDS, deadline, "peps")
+            found = await request_reading(model, query["text"], history, NOW, CATALOGUE, CARDS, deadline, "peps")
             assert {"id": one["id"], **found.to_json()} == one
             assert found.problems == ()
             if found.aggregate is not None:
-                made = to_aggregate(found.aggregate, question=found.question or "", filter=found.filter)
+                made = translate_aggregate(found.aggregate, question=found.question or "", filter=found.filter)
                 parse_aggregate(made, FIELDS)
         await model.aclose()
     assert len(server.requests) == len(recorded) == 240
@@ -172,7 +172,7 @@ def test_a_filter_as_deep_as_json_allows_is_refused():
         node = {"type": "not", "filter": node}
     assert reading(filter=node).problems[0].reason == "it is nested deeper than 8 levels"
     with pytest.raises(BadReply):
-        read_reply('{"filter": ' + '{"type": "not", "filter": ' * 100_000)
+        parse_reply('{"filter": ' + '{"type": "not", "filter": ' * 100_000)
 
 
 def test_texts_are_cleaned_and_bounded():
@@ -206,9 +206,9 @@ def test_an_order_in_a_value_is_a_value():
 
 def test_dates_that_are_none_are_left_out_and_the_phrase_is_kept():
     found = reading(time={"key": "created", "phrase": " last\nyear ", "from": "yesterday", "to": 2026, "extra": 1})
-    assert found.time == Time("created", "last year")
+    assert found.time == TimeRestriction("created", "last year")
     assert left_out(found) == ["time.from", "time.to"]
-    assert reading(time={"key": ["x"], "phrase": "since May"}).time == Time(None, "since May")
+    assert reading(time={"key": ["x"], "phrase": "since May"}).time == TimeRestriction(None, "since May")
 
 
 def test_bad_parts_of_an_aggregate_are_left_out():
@@ -229,7 +229,7 @@ def test_bad_parts_of_an_aggregate_are_left_out():
 )
 def test_what_holds_no_object_is_no_reply(text: str):
     with pytest.raises(BadReply):
-        read_reply(text)
+        parse_reply(text)
 
 
 # --- aggregates
@@ -300,7 +300,7 @@ def test_what_holds_no_object_is_no_reply(text: str):
     ],
 )
 def test_an_aggregate_of_the_model_is_one_of_ours(given: dict[str, Any], question: str, made: dict[str, Any]):
-    assert to_aggregate(given, question=question) == made
+    assert translate_aggregate(given, question=question) == made
     parse_aggregate(made, FIELDS)
 
 
@@ -309,10 +309,10 @@ def test_groups_that_the_filter_names_are_the_only_ones_wanted():
     both = {"type": "and", "filters": [{"type": "eq", "key": "status", "value": "Final"}, values]}
     grouped = {"op": "group", "field": "number", "group_by": "topics"}
     for wanted in (values, both):
-        assert to_aggregate(grouped, filter=wanted)["between"] == ["Typing", "Release"]
-    assert "between" not in to_aggregate(grouped, filter={"type": "not", "filter": values})
+        assert translate_aggregate(grouped, filter=wanted)["between"] == ["Typing", "Release"]
+    assert "between" not in translate_aggregate(grouped, filter={"type": "not", "filter": values})
     question = "How many more Release documents are there than Typing ones?"
-    found = to_aggregate(grouped, question=question, filter=values)
+    found = translate_aggregate(grouped, question=question, filter=values)
     assert found == {"op": "difference", "group_by": "topics", "between": ["Release", "Typing"]}
 
 
@@ -325,7 +325,7 @@ async def asked(server: ScriptedServer, question: str = "Which drafts?", **optio
     history = options.get("history", [])
     catalogue = options.get("catalogue", CATALOGUE)
     try:
-        return await ask(model, question, history, NOW, catalogue, CARDS, time.monotonic() + 9, "peps")
+        return await request_reading(model, question, history, NOW, catalogue, CARDS, time.monotonic() + 9, "peps")
     finally:
         await model.aclose()
 
@@ -360,7 +360,7 @@ async def test_the_model_is_told_what_a_document_is_called():
 
 
 def test_distinct_values_of_no_field_are_none():
-    found = read_reply({"aggregate": {"op": "distinct"}})
+    found = parse_reply({"aggregate": {"op": "distinct"}})
     assert found.aggregate is None
     assert [problem.what for problem in found.problems] == ["aggregate.field"]
 
@@ -380,15 +380,15 @@ async def test_values_and_questions_are_fenced_data():
 
 
 def test_the_fields_stay_within_their_budget_and_share_it():
-    text = fields_text(CATALOGUE, 400)
+    text = describe_fields(CATALOGUE, 400)
     assert len(text) < 1400
     assert '"Final" 320' in text
     assert " more values" in text
     assert text.index('"Author 000" 400') < text.index('"Author 001" 399')
-    assert fields_text(CATALOGUE, 0).count("\n") == 2
+    assert describe_fields(CATALOGUE, 0).count("\n") == 2
     many = {f"f{n}": FieldValues(Field(f"f{n}", "string", "string"), {"v" * 79: 1}, 1, 1) for n in range(500)}
-    assert len(fields_text(FieldCatalogue((), 1, many))) < 11_000
-    assert fields_text(FieldCatalogue((), 0)) == ""
+    assert len(describe_fields(FieldCatalogue((), 1, many))) < 11_000
+    assert describe_fields(FieldCatalogue((), 0)) == ""
 
 
 async def test_a_catalogue_of_nothing_and_no_history_is_asked_about_all_the_same():
@@ -421,7 +421,12 @@ async def test_a_model_that_is_down_fails_as_a_model():
 
 async def test_a_recording_answers_the_same_question_on_the_same_day_only(tmp_path: Path):
     turns = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}]
-    line = {"stage": "intent", "key": key_of("Which drafts?", turns, NOW, "peps"), "reply": GOOD, "note": "by hand"}
+    line = {
+        "stage": "intent",
+        "key": recording_key("Which drafts?", turns, NOW, "peps"),
+        "reply": GOOD,
+        "note": "by hand",
+    }
     file = tmp_path / "r.jsonl"
     file.write_text(json.dumps(line))
     model = open_model(f"replay:{file}")
@@ -429,10 +434,10 @@ async def test_a_recording_answers_the_same_question_on_the_same_day_only(tmp_pa
     history = [Message(role="system", content="not part of it"), *(Message(**turn) for turn in turns)]  # type: ignore[arg-type]
 
     async def again(model: Model, question: str, now: datetime) -> ModelReading:
-        return await ask(model, question, history, now, CATALOGUE, CARDS, time.monotonic() + 9, "peps")
+        return await request_reading(model, question, history, now, CATALOGUE, CARDS, time.monotonic() + 9, "peps")
 
     assert (await again(model, "Which drafts?", NOW)).to_json() == GOOD
-    assert key_of("q", history, date(2026, 11, 20), None) == key_of("q", turns, NOW, None)
+    assert recording_key("q", history, date(2026, 11, 20), None) == recording_key("q", turns, NOW, None)
     for question, now in (("Which drafts", NOW), ("Which drafts?", datetime(2026, 11, 21, tzinfo=UTC))):
         with pytest.raises(ModelFailed, match="has no reply"):
             await again(model, question, now)

@@ -11,16 +11,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import pytest
 
 from agent import Service, open_service
-from agent.intent import scope
-from agent.intent.scope import LET_GO
+from agent.intent import collection_choice
+from agent.intent.collection_choice import RELAXED_REASON
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from agent.types import Result
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.documents import Document
-from retrievers.postgres import drafts
+from retrievers.postgres import description_drafts
 from retrievers.postgres.database import Database
-from retrievers.postgres.read_routing import Reads
+from retrievers.postgres.read_routing import ReadRouter
 
 CLAIMS = [
     ("taxi", "A taxi from the airport, with a receipt.", {"claimant": "Dubois", "status": "paid"}),
@@ -71,7 +71,7 @@ async def test_a_question_is_asked_of_the_collection_that_it_means(
 
     assert (result.intent.collections, chosen(result)) == ((name,), [name])
     assert result.intent.scope[0].reason == reason
-    assert scope.LEAST_ALONE <= result.intent.scope[0].confidence <= 1
+    assert collection_choice.LEAST_ALONE <= result.intent.scope[0].confidence <= 1
     assert {hit.id.split("/")[0] for hit in result.hits} == {name}
 
 
@@ -100,11 +100,11 @@ async def test_a_choice_that_gives_nothing_relevant_is_let_go_of_and_that_is_sai
     service: Service, monkeypatch: pytest.MonkeyPatch
 ):
     # By their names alone collections are chosen wrongly.
-    monkeypatch.setitem(scope.WEIGHTS, "vector", (0, 0, 9, 0, 0, 0, 0))
+    monkeypatch.setitem(collection_choice.WEIGHTS, "vector", (0, 0, 9, 0, 0, 0, 0))
     await service.ingest([Document("x", "x", "Opening hours", "Closed on Mondays.")], "lentils")
     result = await service.augment("lentils: how long do they simmer with cumin?")
 
-    assert [one.reason for one in result.relaxed] == [LET_GO]
+    assert [one.reason for one in result.relaxed] == [RELAXED_REASON]
     assert result.relaxed[0].dropped == {"type": "in", "key": "collection", "value": ["lentils"]}
     assert (result.status, result.hits[0].document_id, result.intent.scope) == ("found", "soup", ())
     assert "collection" not in result.prompt.split("Simmer")[0]
@@ -114,7 +114,7 @@ async def test_the_choice_costs_one_statement_and_none_where_there_is_one_collec
     service: Service, monkeypatch: pytest.MonkeyPatch
 ):
     counted: Counter[str] = Counter()
-    for kind, name in itertools.product((Database, Reads), ("fetch", "search")):
+    for kind, name in itertools.product((Database, ReadRouter), ("fetch", "fetch_autocommit")):
         ask = getattr(kind, name)
 
         async def noted(self: object, *given: object, ask=ask, **more: object) -> object:  # type: ignore[no-untyped-def]
@@ -174,13 +174,13 @@ async def test_a_model_chooses_by_what_the_collections_hold(owner_url: str, serv
 async def test_a_collection_nobody_has_described_has_a_draft_that_is_marked_as_one(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ):
-    threads, sample = [], drafts.sample
+    threads, sample = [], description_drafts.build_sample
 
-    def watched(documents: Sequence[tuple[str, str]]) -> drafts.Sample:
+    def watched(documents: Sequence[tuple[str, str]]) -> description_drafts.DocumentSample:
         threads.append(threading.current_thread())
         return sample(documents)
 
-    monkeypatch.setattr(drafts, "sample", watched)
+    monkeypatch.setattr(description_drafts, "build_sample", watched)
     drafted = await service.describe("recipes")
     assert threads
     assert threading.main_thread() not in threads  # it takes long
@@ -210,6 +210,6 @@ async def test_a_draft_shows_a_tenant_nothing_that_it_may_not_read(service: Serv
 
 def test_a_value_that_is_a_stop_word_is_not_stated_by_a_question():
     whole = frozenset(["it", "lebanese", "over 100 eur"])
-    profile = scope.Profile((1,), 1, {}, whole, frozenset(), frozenset(), "")
+    profile = collection_choice.CollectionProfile((1,), 1, {}, whole, frozenset(), frozenset(), "")
     told = ("how does it work?", "is there a Lebanese soup?", "claims of over 100 EUR")
-    assert [scope.stated_values(one, "en", [profile]) for one in told] == [[0.0], [1.0], [1.0]]
+    assert [collection_choice.stated_values(one, "en", [profile]) for one in told] == [[0.0], [1.0], [1.0]]

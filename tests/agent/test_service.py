@@ -21,19 +21,19 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from agent import Service, open_service
-from agent.intent.reading import Reading, Transforms, stated_alone
+from agent.intent.reading import Reading, TransformOutcome, literal_intent
 from agent.pipeline import Pipeline
-from agent.retrieval.router import joined
+from agent.retrieval.router import join_filters
 from agent.settings import Settings
 from agent.types import Intent, Request, Result
 from retrievers.core.aggregates import Aggregate
 from retrievers.core.errors import BadFilter, BadRequest, Unavailable
-from retrievers.core.filters import Compare, Filter, to_json
+from retrievers.core.filters import FieldCondition, Filter, filter_to_json
 from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, ResultTable, Scope
 from retrievers.ingest.documents import Document
-from retrievers.postgres import sql_run
+from retrievers.postgres import sql_execution
 from retrievers.postgres.database import Database
-from retrievers.postgres.sql_view import Views
+from retrievers.postgres.sql_view import DocumentsViews
 
 
 @pytest.fixture
@@ -146,12 +146,12 @@ class Scripted:
     firm: tuple[Filter, ...] = ()
     soft: tuple[Filter, ...] = ()
     error: Exception | None = None
-    transforms: Transforms = field(default_factory=Transforms)
+    transforms: TransformOutcome = field(default_factory=TransformOutcome)
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
         if self.error:
             raise self.error
-        plain = stated_alone(request, scope, wanted, ("fulltext", "vector"))
+        plain = literal_intent(request, scope, wanted, ("fulltext", "vector"))
 
         def intent(given: Mapping[str, Any]) -> Intent:
             return Intent(**{**plain.model_dump(), "by": "rules", **given})
@@ -172,8 +172,8 @@ class Scripted:
 
 
 def _all(*filters: Filter | None) -> dict[str, Any] | None:
-    whole = joined(filters)
-    return to_json(whole) if whole else None
+    whole = join_filters(filters)
+    return filter_to_json(whole) if whole else None
 
 
 @dataclass
@@ -194,8 +194,8 @@ class Stub:
         return self.answer(query)
 
 
-def team(name: str) -> Compare:
-    return Compare("eq", "team", name)
+def team(name: str) -> FieldCondition:
+    return FieldCondition("eq", "team", name)
 
 
 TEAMS = [
@@ -240,11 +240,11 @@ async def test_constraints_read_from_a_question_narrow_it_beside_the_callers_own
 
 
 async def test_what_was_inferred_and_leaves_nothing_is_dropped_the_weakest_first_and_said(teams: Service):
-    gone = Compare("gt", "year", 2030)
+    gone = FieldCondition("gt", "year", 2030)
     asked = reading(teams, Scripted(firm=(gone, team("red"))))
     result = await asked.retrieve("penguins")
     assert (ids(result), result.status) == (["red1", "red2"], "found")
-    assert [one.dropped for one in result.relaxed] == [to_json(gone)]
+    assert [one.dropped for one in result.relaxed] == [filter_to_json(gone)]
     assert all("nothing was found with it" in one.reason for one in result.relaxed)
     assert became(result) == [
         (1, "fulltext", "empty"), (1, "vector", "empty"), (2, "fulltext", "ok"), (2, "vector", "ok"),
@@ -262,13 +262,13 @@ async def test_what_is_only_likely_raises_the_documents_that_satisfy_it_and_excl
     assert raised.hits[0].metadata["team"] == last != plain.hits[0].metadata["team"]
     boosts = {hit.metadata["team"]: hit.scores.get("boost", 0) for hit in raised.hits}
     assert {name for name, boost in boosts.items() if boost > 0} == {last}
-    assert (raised.intent.soft_filter, raised.relaxed) == (to_json(team(last)), ())
+    assert (raised.intent.soft_filter, raised.relaxed) == (filter_to_json(team(last)), ())
     assert all(hit.score == pytest.approx(hit.scores["fused"]) for hit in raised.hits)
 
 
 async def test_what_is_only_likely_and_true_of_nothing_changes_nothing(teams: Service):
     plain = await reading(teams, Scripted()).retrieve("penguins")
-    same = await reading(teams, Scripted(soft=(Compare("gt", "year", 2030),))).retrieve("penguins")
+    same = await reading(teams, Scripted(soft=(FieldCondition("gt", "year", 2030),))).retrieve("penguins")
     assert [(hit.id, hit.scores) for hit in same.hits] == [(hit.id, hit.scores) for hit in plain.hits]
     assert (same.relaxed, same.degraded) == ((), ())
 
@@ -277,7 +277,7 @@ async def test_the_callers_filter_is_not_dropped_even_when_nothing_is_left(teams
     asked = reading(teams, Scripted(firm=(team("red"),)))
     result = await asked.retrieve("penguins", filter={"type": "eq", "key": "year", "value": 1999})
     assert (result.hits, result.status) == ((), "nothing_found")
-    assert [one.dropped for one in result.relaxed] == [to_json(team("red"))]
+    assert [one.dropped for one in result.relaxed] == [filter_to_json(team("red"))]
     assert all("1999" in json.dumps(step.filter) for step in result.plan)
 
 
@@ -321,7 +321,7 @@ async def test_a_models_searches_join_those_of_the_rules(teams: Service):
 
 async def test_a_made_up_passage_is_searched_for_by_vectors_alone(teams: Service):
     later = {"searches": ("penguins", "Birds walk far.")}
-    done = Transforms(vector_only={"Birds walk far.": "hyde"})
+    done = TransformOutcome(vector_only={"Birds walk far.": "hyde"})
     asked = reading(teams, Scripted(later=later, later_s=0.01, transforms=done))
     result = await asked.retrieve("penguins")
     assert [(step.source, step.search) for step in result.plan if step.step == 2] == [("vector", "Birds walk far.")]
@@ -335,7 +335,7 @@ async def test_what_replaces_the_question_is_searched_for_in_its_stead_where_it_
     plain = await reading(teams).retrieve("penguins snow", sources=["fulltext"])
     assert set(ids(plain)) == {"red1", "red2", "blue1"}
     for searches, found in ((("ice",), {"blue1"}), (("zebra",), {"red1", "red2", "blue1"})):
-        done = Transforms(replaced=True, degraded=("expand_unavailable",))
+        done = TransformOutcome(replaced=True, degraded=("expand_unavailable",))
         asked = reading(teams, Scripted(later={"searches": searches}, later_s=0.01, transforms=done))
         result = await asked.retrieve("penguins snow", sources=["fulltext"])
         assert (set(ids(result)), result.degraded) == (found, ("expand_unavailable",))
@@ -366,25 +366,29 @@ async def test_a_source_outside_is_not_asked_again_for_a_model_unless_it_may_cos
 async def test_a_models_filter_replaces_that_of_the_rules_and_hits_it_forbids_are_left_out(teams: Service):
     asked = reading(
         teams,
-        Scripted(firm=(team("red"),), later={"filter": to_json(team("blue")), "searches": ("ice",)}, later_s=0.05),
+        Scripted(
+            firm=(team("red"),), later={"filter": filter_to_json(team("blue")), "searches": ("ice",)}, later_s=0.05
+        ),
     )
     result = await asked.retrieve("penguins")
-    assert (ids(result), result.intent.filter) == (["blue1"], to_json(team("blue")))
+    assert (ids(result), result.intent.filter) == (["blue1"], filter_to_json(team("blue")))
     wider = reading(teams, Scripted(firm=(team("red"),), later={"filter": None, "searches": ("ice",)}, later_s=0.05))
     result = await wider.retrieve("penguins")
     assert {"red1", "red2", "blue1"} == set(ids(result))
-    narrower = reading(teams, Scripted(later={"filter": to_json(team("red")), "searches": ("ice",)}, later_s=0.05))
+    narrower = reading(
+        teams, Scripted(later={"filter": filter_to_json(team("red")), "searches": ("ice",)}, later_s=0.05)
+    )
     result = await narrower.retrieve("penguins")
     assert ids(result) == ["red1", "red2"]
 
 
 async def test_a_model_cannot_take_away_what_the_caller_fixed(teams: Service):
     asked = reading(teams, Scripted(later={"filter": None, "sources": [], "searches": ("ice",)}, later_s=0.0))
-    result = await asked.retrieve("penguins", filter=to_json(team("red")), sources=["fulltext"])
+    result = await asked.retrieve("penguins", filter=filter_to_json(team("red")), sources=["fulltext"])
     assert ids(result) == ["red1", "red2"]
-    assert result.intent.filter == to_json(team("red"))
+    assert result.intent.filter == filter_to_json(team("red"))
     assert {step.source for step in result.plan} == {"fulltext"}
-    assert all(step.filter == to_json(team("red")) for step in result.plan)
+    assert all(step.filter == filter_to_json(team("red")) for step in result.plan)
 
 
 async def test_a_table_without_rows_is_not_shown_beside_what_is_found_without_its_condition(teams: Service):
@@ -402,15 +406,15 @@ async def test_a_table_without_rows_is_not_shown_beside_what_is_found_without_it
 
     result = await reading(teams, listing, sql=sql).retrieve("penguins of green")
 
-    assert [one.dropped for one in result.relaxed] == [to_json(team("green"))]
+    assert [one.dropped for one in result.relaxed] == [filter_to_json(team("green"))]
     assert result.table is None
     assert sorted(ids(result)) == ["blue1", "red1", "red2"]
 
 
 async def test_a_models_filter_that_leaves_nothing_is_relaxed_too(teams: Service):
-    asked = reading(teams, Scripted(later={"filter": to_json(team("green"))}, later_s=0.0))
+    asked = reading(teams, Scripted(later={"filter": filter_to_json(team("green"))}, later_s=0.0))
     result = await asked.retrieve("penguins")
-    assert (len(result.hits), [one.dropped for one in result.relaxed]) == (3, [to_json(team("green"))])
+    assert (len(result.hits), [one.dropped for one in result.relaxed]) == (3, [filter_to_json(team("green"))])
 
 
 async def test_a_model_that_sees_nothing_to_retrieve_is_believed(teams: Service):
@@ -557,8 +561,8 @@ async def test_statements_that_take_too_long_switch_the_sql_source_off_for_nobod
         card: Card
 
         async def search(self, query: Query) -> list[Hit]:
-            view = await Views(teams.database).of(query.scope)
-            await sql_run.run(teams.database, query.scope, view, "SELECT pg_sleep(10)", timeout_s=0.05)
+            view = await DocumentsViews(teams.database).of(query.scope)
+            await sql_execution.run_statement(teams.database, query.scope, view, "SELECT pg_sleep(10)", timeout_s=0.05)
             return []
 
     asked = reading(teams, sql=Calculating(Card("sql", "", "metadata")))  # type: ignore[arg-type]
@@ -587,7 +591,7 @@ async def test_a_model_that_is_late_leaves_a_line_for_the_log_and_none_on_the_sc
     assert result.degraded == ("intent_model_unavailable",)
     (record,) = caplog.records
     assert re.fullmatch(r"the model's reading was not used: no answer within [\d.]+ s", record.message)
-    for name in ("agent.retrieval.search", "agent.intent.reader"):
+    for name in ("agent.retrieval.search_stage", "agent.intent.reader"):
         # Where no handler is found, Python itself prints.
         assert logging.getLogger(name).handlers
 
@@ -643,12 +647,14 @@ async def test_a_calculation_comes_with_its_table_and_when_it_cannot_be_had_docu
 
 async def test_how_a_result_came_about_is_told_beside_it(teams: Service):
     asked = reading(teams, Scripted(later={"searches": ("penguins", "ice")}, later_s=0.0))
-    result, decision = await asked.pipeline.decide("default", Request(query="penguins", top_k=2, explain=True))
-    assert [answer.step for answer in decision.answers] == list(result.plan)
-    assert all(answer.hits for answer in decision.answers)
-    assert (decision.first.by, decision.later and decision.later.by) == ("rules", "llm")
-    assert [hit.document_id for hit in result.hits] == [one.id.document_id for one in decision.page]
-    assert [one.id for one in decision.page] == [one.id for one in decision.ranking[:2]]
+    result, decision = await asked.pipeline.retrieve_with_record(
+        "default", Request(query="penguins", top_k=2, explain=True)
+    )
+    assert [answer.step for answer in decision.step_results] == list(result.plan)
+    assert all(answer.hits for answer in decision.step_results)
+    assert (decision.first_intent.by, decision.model_intent and decision.model_intent.by) == ("rules", "llm")
+    assert [hit.document_id for hit in result.hits] == [one.id.document_id for one in decision.page_hits]
+    assert [one.id for one in decision.page_hits] == [one.id for one in decision.ranking[:2]]
 
 
 # Cancellation.
@@ -668,7 +674,7 @@ class Sleepy:
     card = Card("sleepy", "")
 
     async def search(self, query: Query) -> list[Hit]:
-        await self.database.search("SELECT pg_sleep(60)", {})
+        await self.database.fetch_autocommit("SELECT pg_sleep(60)", {})
         return []
 
 

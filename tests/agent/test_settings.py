@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from agent.errors import BadSetting
-from agent.settings import FILE, Settings, load_settings
+from agent.settings import SETTINGS_FILE, Settings, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def test_no_setting_is_needed(tmp_path: Path):
 def test_what_is_given_wins_over_the_environment_and_that_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    (tmp_path / FILE).write_text('timeout_s = 1\nPOOL_SIZE = 2\ntenant = "file"\n')
+    (tmp_path / SETTINGS_FILE).write_text('timeout_s = 1\nPOOL_SIZE = 2\ntenant = "file"\n')
     monkeypatch.setenv("SIGNALBOX_POOL_SIZE", "3")
     monkeypatch.setenv("SIGNALBOX_TENANT", "environment")
 
@@ -41,7 +41,7 @@ def test_what_is_given_wins_over_the_environment_and_that_over_the_file(
 
 
 def test_the_file_of_the_working_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / FILE).write_text('tenant = "here"\n')
+    (tmp_path / SETTINGS_FILE).write_text('tenant = "here"\n')
     monkeypatch.chdir(tmp_path)
     assert load_settings().tenant == "here"
 
@@ -74,16 +74,18 @@ def test_variables_of_another_version_are_ignored_but_unknown_keys_of_the_file_a
 ):
     monkeypatch.setenv("SIGNALBOX_FROM_THE_FUTURE", "1")
     assert load_settings(folder=tmp_path) == Settings()
-    (tmp_path / FILE).write_text("time_out = 3\n")
+    (tmp_path / SETTINGS_FILE).write_text("time_out = 3\n")
     error = problem(tmp_path)
-    assert f'there is no setting "TIME_OUT" ({tmp_path / FILE})' in str(error)
+    assert f'there is no setting "TIME_OUT" ({tmp_path / SETTINGS_FILE})' in str(error)
     assert '"TIMEOUT_S"' in str(error)
 
 
 def test_a_bad_value_is_named_with_where_it_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / FILE).write_text("pool_size = 0\n")
-    assert str(problem(tmp_path)).startswith(f"setting POOL_SIZE ({tmp_path / FILE}): input should be greater than")
-    (tmp_path / FILE).unlink()
+    (tmp_path / SETTINGS_FILE).write_text("pool_size = 0\n")
+    assert str(problem(tmp_path)).startswith(
+        f"setting POOL_SIZE ({tmp_path / SETTINGS_FILE}): input should be greater than"
+    )
+    (tmp_path / SETTINGS_FILE).unlink()
     monkeypatch.setenv("SIGNALBOX_POOL_SIZE", "many")
     assert str(problem(tmp_path)).startswith("setting POOL_SIZE (the environment): input should be a valid integer")
     monkeypatch.delenv("SIGNALBOX_POOL_SIZE")
@@ -105,7 +107,7 @@ def test_a_value_of_another_type_in_the_file_is_named_with_the_file(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     types = re.findall(r"\w+", str(Settings.model_fields[name].annotation))
-    path = tmp_path / FILE
+    path = tmp_path / SETTINGS_FILE
     for value in set(WRONG) - set().union(*(FITS.get(one, ()) for one in types)):
         path.write_text(f"{name.upper()} = {value}\n")
         error = str(problem(tmp_path))
@@ -119,18 +121,20 @@ def test_a_value_of_another_type_in_the_file_is_named_with_the_file(
 
 @pytest.mark.parametrize("table", ["[signalbox]", "[home]", "[[home]]", "[web.home]"])
 def test_a_table_is_no_setting(table: str, tmp_path: Path):
-    (tmp_path / FILE).write_text(f'{table}\nhome = "/tmp"\n')
-    assert str(tmp_path / FILE) in str(problem(tmp_path))
+    (tmp_path / SETTINGS_FILE).write_text(f'{table}\nhome = "/tmp"\n')
+    assert str(tmp_path / SETTINGS_FILE) in str(problem(tmp_path))
 
 
 def test_a_setting_that_the_file_holds_twice_is_an_error(tmp_path: Path):
-    (tmp_path / FILE).write_text("depth = 20\nDEPTH = 30\n")
-    assert str(problem(tmp_path)) == f'the setting "DEPTH" occurs twice ({tmp_path / FILE}); remove one of them'
+    (tmp_path / SETTINGS_FILE).write_text("depth = 20\nDEPTH = 30\n")
+    assert (
+        str(problem(tmp_path)) == f'the setting "DEPTH" occurs twice ({tmp_path / SETTINGS_FILE}); remove one of them'
+    )
 
 
 def test_a_folder_in_the_place_of_the_file_is_not_passed_over(tmp_path: Path):
-    (tmp_path / FILE).mkdir()
-    assert f"{tmp_path / FILE} cannot be read: " in str(problem(tmp_path))
+    (tmp_path / SETTINGS_FILE).mkdir()
+    assert f"{tmp_path / SETTINGS_FILE} cannot be read: " in str(problem(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -150,8 +154,8 @@ def test_values_that_do_not_fit_are_refused_by_name_and_not_echoed(tmp_path: Pat
 
 @pytest.mark.parametrize("content", [b"tenant = ", b"\xff\xfe", b"= 3"])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes):
-    (tmp_path / FILE).write_bytes(content)
-    assert f"{tmp_path / FILE} cannot be read: " in str(problem(tmp_path))
+    (tmp_path / SETTINGS_FILE).write_bytes(content)
+    assert f"{tmp_path / SETTINGS_FILE} cannot be read: " in str(problem(tmp_path))
 
 
 KEYS = [name for name in Settings.model_fields if name.endswith("_key")]
@@ -181,7 +185,7 @@ def test_settings_cannot_be_changed():
 
 
 def test_transformers_are_a_list_or_names_between_commas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / FILE).write_text('transforms = ["hyde", "expand"]\n')
+    (tmp_path / SETTINGS_FILE).write_text('transforms = ["hyde", "expand"]\n')
     assert load_settings(folder=tmp_path).transforms == ("hyde", "expand")
     monkeypatch.setenv("SIGNALBOX_TRANSFORMS", " compress, rewrite ,")
     assert load_settings(folder=tmp_path).transforms == ("compress", "rewrite")
@@ -204,4 +208,4 @@ def test_transformers_are_a_list_or_names_between_commas(tmp_path: Path, monkeyp
     ],
 )
 def test_searches_that_wait_for_services_elsewhere_are_told_from_those_that_do_not(given: dict[str, str], waits: bool):
-    assert Settings(**given).waits_for_others is waits
+    assert Settings(**given).uses_external_services is waits

@@ -19,9 +19,9 @@ from agent.serve.http import problems
 from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
 from agent.serve.process import server as serving
-from agent.serve.process.listening import end_handshakes, listening, turn_away
+from agent.serve.process.listening_socket import finish_handshakes, open_listener, refuse_waiting_connections
 from agent.serve.process.server import Server
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.settings import Settings
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -41,15 +41,15 @@ class Told(Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    async def end_handshakes(self, listener: socket.socket) -> None:
+    async def finish_handshakes(self, listener: socket.socket) -> None:
         self.stopping.set()
-        await super().end_handshakes(listener)
+        await super().finish_handshakes(listener)
 
 
 class Late(Told):
     """Accepts nothing until it is told to stop, as a process that is very busy."""
 
-    async def turn(self) -> None:
+    async def wait_for_turn(self) -> None:
         while not self.should_exit:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
 
@@ -62,7 +62,7 @@ class Running:
         app.get("/work")(self._work)
         app.get("/now")(lambda: "done")
         self.server = kind(app)
-        self.listener = listening("127.0.0.1", 0)
+        self.listener = open_listener("127.0.0.1", 0)
         self.address = self.listener.getsockname()
         self.task = asyncio.create_task(self.server.serve([self.listener]))
 
@@ -87,14 +87,14 @@ class Running:
 class Unlimited:
     """Refuses nothing early."""
 
-    def refusal(self, *_: object) -> None:
-        """See `EarlyRefusal.refusal`."""
+    def rejection(self, *_: object) -> None:
+        """See `EarlyRejection.rejection`."""
 
 
 def bare() -> FastAPI:
     """An application without the layers of the service, which turn away what comes after the stop."""
     app = FastAPI()
-    app.state.gates, app.state.early_refusal = Gates(has_model=False), Unlimited()
+    app.state.gates, app.state.early_rejection = Gates(has_model=False), Unlimited()
     app.state.grace_s = 60.0  # requests at work have time to finish, however busy the machine is
     app.state.stop_jobs = AsyncMock()
     return app
@@ -265,23 +265,23 @@ async def test_what_a_client_sends_after_its_last_request_does_not_cost_it_the_a
 
 
 async def test_who_waits_for_a_server_that_never_answered_is_told_that_it_stops():
-    with listening("127.0.0.1", 0) as listener:
+    with open_listener("127.0.0.1", 0) as listener:
         waiting = [await asyncio.open_connection(*listener.getsockname()) for _ in range(3)]
         for _, writer in waiting[1:]:
             writer.write(REQUEST % b"any")
-        turning = asyncio.create_task(asyncio.to_thread(turn_away, listener))
+        turning = asyncio.create_task(asyncio.to_thread(refuse_waiting_connections, listener))
         for status, body in [await answer(one) for one in waiting]:
             told = json.loads(body)
-            assert (status, told["type"], told["detail"]) == (503, TYPE, problems.stopping().detail)
+            assert (status, told["type"], told["detail"]) == (503, TYPE, problems.stopping_problem().detail)
         await turning
-    turn_away(listener)  # which is closed
+    refuse_waiting_connections(listener)  # which is closed
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can drop what begins a connection")
 async def test_before_a_listener_closes_no_new_connection_begins_and_those_that_had_begun_are_there():
-    with listening("127.0.0.1", 0) as listener, ExitStack() as stack:
+    with open_listener("127.0.0.1", 0) as listener, ExitStack() as stack:
         before = stack.enter_context(socket.create_connection(listener.getsockname()))
-        await end_handshakes(listener)
+        await finish_handshakes(listener)
         after = stack.enter_context(socket.socket())
         after.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -349,14 +349,14 @@ async def answered(connections: list[Connected]) -> None:
 
 BUSY = """
 import asyncio, threading
-from agent.serve.process.leaving import leave
+from agent.serve.process.immediate_exit import exit_immediately
 
 async def main():
     begun, forever = threading.Event(), threading.Event()
     asyncio.get_running_loop().run_in_executor(None, lambda: (begun.set(), forever.wait()))
     begun.wait()
     print("said", flush=False)
-    leave(3)
+    exit_immediately(3)
 
 asyncio.run(main())
 """

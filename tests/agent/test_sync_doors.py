@@ -14,15 +14,15 @@ import psycopg
 import pytest
 
 from agent.errors import BadSetting
+from agent.serve.authentication import Caller, Unauthenticated
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
-from agent.serve.identity import Caller, Unauthenticated
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings, load_settings
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.ingest.jobs import JobQueue
-from retrievers.sync.sources import open_source
+from retrievers.ingest.jobs.job_queue import JobQueue
+from retrievers.sync.source_factory import open_source
 
 ACME, RIVAL = {"Authorization": "Bearer acme"}, {"Authorization": "Bearer rival"}
 
@@ -201,7 +201,7 @@ async def service(owner_url: str, service_url: str, folder: Path) -> AsyncIterat
 
 @pytest.fixture
 async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(create_app(service, identify=by_key))
+    transport = httpx2.ASGITransport(create_app(service, authenticate=by_key))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=ACME) as client:
         yield client
 
@@ -293,7 +293,7 @@ async def test_the_deletion_of_a_collection_in_the_middle_of_a_run_waits_for_it_
     await service.sync(mirror)
     (folder / "a.md").write_text("# changed")
     (folder / "d.md").write_text("# new")
-    record, reached, deleting = JobQueue.record, asyncio.Event(), asyncio.Event()
+    record, reached, deleting = JobQueue.record_batch, asyncio.Event(), asyncio.Event()
 
     async def halted(*arguments: Any, **counts: int) -> None:
         held = await (await arguments[1].execute(_MANIFEST_IS_LOCKED)).fetchone()
@@ -302,7 +302,7 @@ async def test_the_deletion_of_a_collection_in_the_middle_of_a_run_waits_for_it_
             await deleting.wait()
         await record(*arguments, **counts)
 
-    monkeypatch.setattr(JobQueue, "record", halted)
+    monkeypatch.setattr(JobQueue, "record_batch", halted)
     run = asyncio.create_task(service.sync(mirror))
     await asyncio.wait_for(reached.wait(), 20)
     gone = asyncio.create_task(service.delete("docs", tenant="acme"))

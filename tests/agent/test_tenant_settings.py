@@ -16,11 +16,11 @@ import psycopg
 import pytest
 
 from agent.chat.advisors.guard import REFUSALS
+from agent.serve.authentication import open_authenticator
 from agent.serve.cli import run
 from agent.serve.http.app import create_app
-from agent.serve.identity import identifier
-from agent.serve.process.testing import serving
-from agent.service.opening import open_service
+from agent.serve.process.testing import run_server
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import ReceivedRequest as ModelRequest
@@ -28,7 +28,7 @@ from agent.testing import ScriptedServer
 from agent.types import Answer
 from retrievers.core.errors import BadRequest, QuotaUsedUp
 from retrievers.ingest.documents import Document
-from retrievers.postgres.read_routing import Reads
+from retrievers.postgres.read_routing import ReadRouter
 from retrievers.postgres.tenants import Tenants
 
 DOCS = [
@@ -158,8 +158,8 @@ async def world(
             services.append(service)
             if len(services) == 1:
                 keys = {name: (await service.keys.create(name))[1] for name in ("acme", "globex")}
-            app = create_app(service, identify=await identifier(service, "keys"))
-            port = await stack.enter_async_context(serving(app))
+            app = create_app(service, authenticate=await open_authenticator(service, "keys"))
+            port = await stack.enter_async_context(run_server(app))
             client = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120)
             doors.append(await stack.enter_async_context(client))
         await services[0].ingest(DOCS[:2], "reports", tenant="acme")
@@ -660,7 +660,7 @@ async def test_a_key_of_a_tenant_cannot_widen_its_rights(world: World, body: dic
     assert (await world.send("GET", "/v1/tenant")).json()["settings"] == before
     # Nor does the database let the service's role.
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        await world.service.metering.tenants.change("acme", body)
+        await world.service.metering.tenants.change_own_settings("acme", body)
     for statement in (
         "UPDATE signalbox.tenant_use SET questions = 0",
         "DELETE FROM signalbox.tenant_setting",
@@ -675,7 +675,7 @@ async def test_a_key_of_a_tenant_cannot_widen_its_rights(world: World, body: dic
 
 
 async def test_without_keys_the_harmless_settings_can_be_set_and_no_others(world: World):
-    async with serving(create_app(world.service)) as port:
+    async with run_server(create_app(world.service)) as port:
         address = f"http://127.0.0.1:{port}/v1/tenant"
         async with httpx2.AsyncClient() as client:
             told = (await client.put(address, json={"week_start": 6})).json()
@@ -686,24 +686,24 @@ async def test_without_keys_the_harmless_settings_can_be_set_and_no_others(world
 async def test_a_time_zone_that_the_database_does_not_know_is_refused_and_fails_no_request(world: World):
     database = world.service.database
     with pytest.raises(BadRequest, match='the database does not know "Nowhere/City"'):
-        await world.service.metering.tenants.administer("acme", {"time_zone": "Nowhere/City"})
+        await world.service.metering.tenants.change_any_settings("acme", {"time_zone": "Nowhere/City"})
     with pytest.raises(BadRequest, match='the database does not know "Nowhere/City"'):
-        await world.service.metering.tenants.change("acme", {"time_zone": "Nowhere/City"})
+        await world.service.metering.tenants.change_own_settings("acme", {"time_zone": "Nowhere/City"})
     await world.set("questions_per_day=1")
-    state = await Tenants(database, "Nowhere/City").enter("acme")
+    state = await Tenants(database, "Nowhere/City").admit("acme")
     assert state.use is not None
     assert (state.use.day, state.use.ends_at.hour) == (datetime.now(UTC).date(), 0)
 
 
 async def test_a_request_is_told_its_rules_in_place_of_another_statement(world: World, monkeypatch: pytest.MonkeyPatch):
     told: list[str] = []
-    search = Reads.search
+    search = ReadRouter.fetch_autocommit
 
-    async def noted(self: Reads, who: Any, statement: Any, values: dict[str, Any], **options: Any) -> Any:
+    async def noted(self: ReadRouter, who: Any, statement: Any, values: dict[str, Any], **options: Any) -> Any:
         told.append(statement)
         return await search(self, who, statement, values, **options)
 
-    monkeypatch.setattr(Reads, "search", noted)
+    monkeypatch.setattr(ReadRouter, "fetch_autocommit", noted)
     await world.service.retrieve(QUESTION, tenant="acme")
     await world.service.retrieve(QUESTION, tenant="acme")
     assert sum("tenant_rules" in one for one in told) == 2

@@ -14,19 +14,19 @@ import httpx2
 import psycopg
 import pytest
 
+from agent.serve.authentication import open_authenticator
 from agent.serve.http.app import create_app
-from agent.serve.identity import identifier
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Answer, Result
 from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCollection
 from retrievers.core.types import PLATFORM
 from retrievers.ingest.documents import Document
-from retrievers.ingest.read import read_record
-from retrievers.postgres import sql_run
-from retrievers.postgres.guard import judge
-from retrievers.postgres.sql_view import Views
+from retrievers.ingest.readers.file_input import read_record
+from retrievers.postgres import sql_execution
+from retrievers.postgres.sql_guard import judge_statement
+from retrievers.postgres.sql_view import DocumentsViews
 
 TENANTS = ["acme", "globex", "initech", "umbrella"]
 DOCUMENTS = 6
@@ -154,10 +154,10 @@ class Visitor:
     async def _sql(self) -> object:
         """What a statement is shown that a person or a model wrote."""
         scope = await self._service.catalogue.scope(self._tenant, "docs", fresh=True)
-        view = await Views(self._service.database).of(scope)
-        verdict = judge("SELECT * FROM documents ORDER BY id", view.columns)
+        view = await DocumentsViews(self._service.database).of(scope)
+        verdict = judge_statement("SELECT * FROM documents ORDER BY id", view.columns)
         assert verdict.sql is not None
-        table = await sql_run.run(self._service.database, scope, view, verdict.sql)
+        table = await sql_execution.run_statement(self._service.database, scope, view, verdict.sql)
         assert len(table.rows) == DOCUMENTS
         return table
 
@@ -505,7 +505,7 @@ class Club:
 
 async def test_tenants_with_changing_keys_never_meet_over_http(filled: Service):
     await filled.keys.create("somebody")
-    app = create_app(filled, identify=await identifier(filled, "keys"))
+    app = create_app(filled, authenticate=await open_authenticator(filled, "keys"))
     transport = httpx2.ASGITransport(app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=60) as client:
         club = Club(filled, client, TENANTS)

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent.intent.rejected import NOT_EXCLUDED, SEARCHED
-from agent.intent.rules import Context, RulesReading, read_rules
+from agent.intent.rejections import NOT_EXCLUDED, SEARCHED
+from agent.intent.rules_reader import ReadingContext, RulesReading, read_by_rules
 from agent.intent.time.periods import Calendar
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 from retrievers.core.types import Card, FieldCatalogue, FieldValues
 
 FIELDS = {
@@ -23,7 +23,9 @@ CARDS = {"fulltext": Card("fulltext", "words"), "sql": Card("sql", "metadata", "
 def read(question: str) -> RulesReading:
     now = datetime(2026, 11, 20, tzinfo=UTC)
     catalogue = FieldCatalogue(((1, 1),), 40, FIELDS)
-    return read_rules(question, (), Context(catalogue, frozenset({"ticket"}), CARDS, Calendar(now.date()), now))
+    return read_by_rules(
+        question, (), ReadingContext(catalogue, frozenset({"ticket"}), CARDS, Calendar(now.date()), now)
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,20 +15,20 @@ from mcp import Client
 from mcp_types import TextContent, TextResourceContents
 
 from agent import Service, open_service
-from agent.answering import tool as function_tool
-from agent.answering.sentence_check import in_sentences
-from agent.answering.tool import output
-from agent.serve.identity import Caller
+from agent.answering import search_tool as function_tool
+from agent.answering.faithfulness_check import split_answer
+from agent.answering.search_tool import result_output
+from agent.serve.authentication import Caller
 from agent.serve.mcp import server as mcp
 from agent.serve.mcp import tools
 from agent.serve.mcp.server import build_server
-from agent.serve.mcp.tools import CitedAnswer, for_a_model
+from agent.serve.mcp.tools import CitedAnswer, prompt_safe_answer
 from agent.settings import Settings
 from agent.testing import ReceivedRequest, ScriptedServer
 from agent.types import Intent, Message
 from retrievers.ingest.documents import Document
 from retrievers.testing import processor_s
-from retrievers.text.visible import prompt_text
+from retrievers.text.prompt_sanitising import sanitise_prompt_text
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "data_hidden.py"))
 HIDDEN: list[str] = DATA["HIDDEN"]
@@ -70,7 +70,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Asking:
+class NewExchange:
     """A service over disguised documents and web pages, and the model that it asks."""
 
     service: Service
@@ -95,7 +95,7 @@ def found_on_the_web(request: ReceivedRequest) -> Any:
 
 
 @pytest.fixture
-async def asking(owner_url: str, service_url: str) -> AsyncIterator[Asking]:
+async def asking(owner_url: str, service_url: str) -> AsyncIterator[NewExchange]:
     with ScriptedServer(replied, other=found_on_the_web) as model:
         settings = Settings(
             database_url=owner_url, service_url=service_url, llm="openai/small", llm_base_url=model.base_url,
@@ -113,11 +113,11 @@ async def asking(owner_url: str, service_url: str) -> AsyncIterator[Asking]:
             ]  # fmt: skip
             written = await service.ingest(documents, "docs")
             assert (written.inserted, list(written.failed)) == (DOCUMENTS, [])
-            yield Asking(service, model)
+            yield NewExchange(service, model)
 
 
 @pytest.mark.slow
-async def test_no_prompt_of_any_stage_holds_what_nobody_sees(asking: Asking):
+async def test_no_prompt_of_any_stage_holds_what_nobody_sees(asking: NewExchange):
     service = asking.service
     for n in range(DOCUMENTS):
         question = f"When does rotor {n} stop? {disguised(n, 'In a storm')}"
@@ -150,7 +150,7 @@ def said(number: int, words: str) -> list[Message]:
     return [Message(role="user", content=text), Message(role="assistant", content=f"{text} [\u200b1]")]
 
 
-async def test_what_is_stored_and_what_cites_it_stays_as_it_is(asking: Asking):
+async def test_what_is_stored_and_what_cites_it_stays_as_it_is(asking: NewExchange):
     prompt = await asking.service.augment("When does rotor 3 stop?", collection="docs", intent="off", reranker="none")
     assert {hit.document_id for hit in prompt.hits} >= {"d3"}
     stored = {hit.document_id: await asking.service.document("docs", hit.document_id) for hit in prompt.hits}
@@ -163,10 +163,10 @@ async def test_what_is_stored_and_what_cites_it_stays_as_it_is(asking: Asking):
     for cited in prompt.citations:
         document = stored[cited.document_id]
         assert (cited.title, cited.url) == (document.title, document.url)
-        assert prompt_text(document.text[cited.start : cited.end]) in prompt.prompt
+        assert sanitise_prompt_text(document.text[cited.start : cited.end]) in prompt.prompt
 
 
-async def test_nothing_that_a_model_reads_over_mcp_or_as_a_tool_is_unseen(asking: Asking):
+async def test_nothing_that_a_model_reads_over_mcp_or_as_a_tool_is_unseen(asking: NewExchange):
     question = f"When does rotor 2 stop? {disguised(2, 'In a storm')}"
     read: list[Any] = []
     async with Client(build_server(asking.service, lambda context: Caller("default", None))) as client:
@@ -192,7 +192,7 @@ async def test_nothing_that_a_model_reads_over_mcp_or_as_a_tool_is_unseen(asking
         refused = await client.call_tool("search_knowledge", wrong)
         assert refused.is_error
         read.append(refused.model_dump(mode="json"))
-    read.append(json.loads(output(await asking.service.retrieve(question, collection="docs"))))
+    read.append(json.loads(result_output(await asking.service.retrieve(question, collection="docs"))))
     assert [text for text in strings(read) if UNSEEN.search(text)] == []
 
 
@@ -201,7 +201,7 @@ def answered(text: str) -> CitedAnswer:
     intent = Intent(question="q", language="en", searches=("q",), collections=())
     return CitedAnswer(
         trace_id="t", query="q", intent=intent, plan=(), hits=(), outcomes=(), status="found", took_ms=1, messages=(),
-        prompt="", citations=(), tokens=1, answer=text, sentences=in_sentences(text, 1),
+        prompt="", citations=(), tokens=1, answer=text, sentences=split_answer(text, 1),
     )  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def answered(text: str) -> CitedAnswer:
     ],
 )
 def test_the_places_of_sentences_fit_the_answer_that_a_model_reads(text: str):
-    shown = for_a_model(answered(text))
+    shown = prompt_safe_answer(answered(text))
     assert shown["answer"] != text
     assert len(shown["sentences"]) > 1
     for sentence in shown["sentences"]:
@@ -227,7 +227,7 @@ def test_places_stay_in_order_and_inside_the_answer_whatever_is_cut_there(edge: 
     text = f"The rotor stops.{edge} It starts {edge}. "[:-1] * 5
     answer = answered(text)
     cut = tuple(answer.sentences[0].model_copy(update={"start": place, "end": place + 1}) for place in range(len(text)))
-    shown = for_a_model(answer.model_copy(update={"sentences": cut}))
+    shown = prompt_safe_answer(answer.model_copy(update={"sentences": cut}))
     edges = [place for one in shown["sentences"] for place in (one["start"], one["end"])]
     assert edges == sorted(edges)
     assert edges[0] == 0
@@ -238,18 +238,22 @@ def test_places_stay_in_order_and_inside_the_answer_whatever_is_cut_there(edge: 
 def test_the_work_of_an_answer_grows_with_its_length_and_no_faster(hidden: str):
     def work_s(sentences: int) -> float:
         answer = answered(hidden + "The rotor stops. " * sentences)
-        return processor_s(lambda: for_a_model(answer))
+        return processor_s(lambda: prompt_safe_answer(answer))
 
     # 8 times as long: 64 times the work where every sentence costs its prefix.
     assert work_s(1600) < 24 * work_s(200)
 
 
-async def test_what_a_model_reads_is_cleaned_beside_the_event_loop(asking: Asking, monkeypatch: pytest.MonkeyPatch):
+async def test_what_a_model_reads_is_cleaned_beside_the_event_loop(
+    asking: NewExchange, monkeypatch: pytest.MonkeyPatch
+):
     threads: list[int] = []
     for module in (mcp, tools, function_tool):
-        clean = module.prompt_value
+        clean = module.sanitise_prompt_value
         monkeypatch.setattr(
-            module, "prompt_value", lambda value, clean=clean: threads.append(threading.get_ident()) or clean(value)
+            module,
+            "sanitise_prompt_value",
+            lambda value, clean=clean: threads.append(threading.get_ident()) or clean(value),
         )
     async with Client(build_server(asking.service, lambda context: Caller("default", None))) as client:
         await client.call_tool("search_knowledge", {"query": "rotor", "collection": "docs"})

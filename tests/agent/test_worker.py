@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.postgres.embedded_server import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("SIGNALBOX_TEST_KILLS", "6"))
@@ -31,12 +31,13 @@ _spec.loader.exec_module(sync_tests)
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
-from retrievers.ingest import jobs
+from retrievers.ingest.jobs import job_queue
+
 from retrievers.testing import HashEmbedder
-from agent.service import opening
+from agent.service import factory
 from agent.serve import cli
-jobs.JobQueue.__init__.__kwdefaults__["lease_s"] = 2.0
-opening.open_embedder = lambda *given, **options: HashEmbedder()
+job_queue.JobQueue.__init__.__kwdefaults__["lease_s"] = 2.0
+factory.open_embedder = lambda *given, **options: HashEmbedder()
 cli.main()
 """
 
@@ -156,6 +157,7 @@ def test_killed_at_any_moment_three_workers_still_bring_the_collection_to_its_so
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_worker_that_is_told_to_stop_hands_back_what_it_holds_and_another_goes_on(machines: Machines):
     settings(machines, grace_s=0.5)
     source = machines.folder / "source"

@@ -10,7 +10,7 @@ import pytest
 
 from agent.settings import Settings
 from evals import metrics
-from evals.runs import FORMAT
+from evals.run_files import FORMAT
 from evals.timing import summary
 
 Lines = Iterable[Mapping[str, Any]]

@@ -11,7 +11,7 @@ from evals.ablate import STAGES, Alternative, ablate, alternatives, described, h
 from evals.cli import app
 from evals.datasets import Dataset, load
 from retrievers.core.errors import BadRequest
-from retrievers.core.fields import Field
+from retrievers.core.metadata import Field
 
 SOURCES = ("fulltext", "sql", "vector")
 

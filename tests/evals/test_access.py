@@ -13,8 +13,8 @@ import pytest
 from agent.settings import Settings
 from evals import access
 from evals.access import AccessTally, AccessVisitor, described, measure
-from evals.access_doors import AccessDoor, document_door, every_door
-from evals.canaries import Canary, CanaryTenant, Kept, forbidden, found_in
+from evals.access_requests import AccessRequest, all_requests, document_request
+from evals.canary_documents import Canary, CanaryDocument, CanaryTenant, find_canaries, forbidden_canaries
 from retrievers.core.types import Viewer
 
 OF_ONE, OF_TWO, OF_NOBODY = (Viewer("acme", readers) for readers in (("user:1",), ("user:2",), ()))
@@ -30,8 +30,8 @@ def tenants() -> list[CanaryTenant]:
     return made
 
 
-def known(tenants: list[CanaryTenant], who: Viewer, kept: Kept) -> bool:
-    return not list(forbidden(tenants, who, json.dumps(tenants[0].record(kept)), ()))
+def known(tenants: list[CanaryTenant], who: Viewer, kept: CanaryDocument) -> bool:
+    return not list(forbidden_canaries(tenants, who, json.dumps(tenants[0].record(kept)), ()))
 
 
 def test_every_text_value_number_date_and_name_of_a_document_is_a_canary(tenants: list[CanaryTenant]):
@@ -44,11 +44,11 @@ def test_every_text_value_number_date_and_name_of_a_document_is_a_canary(tenants
     said = {name: value for name, value in record.items() if name not in ("id", "metadata", "readers")}
     values = {name: value for name, value in record["metadata"].items() if name not in ("team", "field_zqbd7e1y")}
     for text in (*said.values(), *values.values(), "field_zqbd7e1y", "ZQBD7E1I", float(values["cost"])):
-        assert found_in(json.dumps(text)) == {Canary(1, 7, 1)}, text
-    assert found_in(record["id"]) == {Canary(1, 7)}
-    assert found_in(f"in {tenant.closed(2)}") == {Canary(1, collection=2)}
+        assert find_canaries(json.dumps(text)) == {Canary(1, 7, 1)}, text
+    assert find_canaries(record["id"]) == {Canary(1, 7)}
+    assert find_canaries(f"in {tenant.closed_collection(2)}") == {Canary(1, collection=2)}
     numbers = [tenant.record(tenant.documents[number])["metadata"]["cost"] for number in (3, 5)]
-    assert found_in(str(sum(numbers) // 2)) == set()  # the average is no number of the document between them
+    assert find_canaries(str(sum(numbers) // 2)) == set()  # the average is no number of the document between them
 
 
 def test_who_may_know_a_canary_follows_the_readers_of_now_and_of_its_edition(tenants: list[CanaryTenant]):
@@ -62,17 +62,21 @@ def test_who_may_know_a_canary_follows_the_readers_of_now_and_of_its_edition(ten
     assert [known(tenants, who, kept) for who in (OF_ONE, OF_TWO)] == [False, True]
     both = Viewer("acme", ("user:1", "user:2"))
     # An old answer is shown to who could read it and can read the document now.
-    assert [not list(forbidden(tenants, who, old, ())) for who in (OF_ONE, OF_TWO, both)] == [False, False, True]
+    assert [not list(forbidden_canaries(tenants, who, old, ())) for who in (OF_ONE, OF_TWO, both)] == [
+        False,
+        False,
+        True,
+    ]
     tenant.change_readers(kept, ())
     assert [known(tenants, who, kept) for who in (OF_ONE, OF_TWO, OF_NOBODY)] == [True, True, True]
     kept.stored = False
-    assert not tenant.reads(OF_ONE, kept)
+    assert not tenant.may_read(OF_ONE, kept)
     # What the request itself names may be said again.
     hidden = tenant.documents[1]
-    assert list(forbidden(tenants, OF_TWO, tenant.id(1), ())) == [Canary(0, 1)]
-    assert list(forbidden(tenants, OF_TWO, tenant.id(hidden.number), [Canary(0, 1)])) == []
+    assert list(forbidden_canaries(tenants, OF_TWO, tenant.id(1), ())) == [Canary(0, 1)]
+    assert list(forbidden_canaries(tenants, OF_TWO, tenant.id(hidden.number), [Canary(0, 1)])) == []
     closed = next(one for one in tenant.collections if one.startswith("closed"))
-    assert [bool(list(forbidden(tenants, who, closed, ()))) for who in (OF_ONE, OF_TWO)] == [False, True]
+    assert [bool(list(forbidden_canaries(tenants, who, closed, ()))) for who in (OF_ONE, OF_TWO)] == [False, True]
 
 
 def visitor(tenants: list[CanaryTenant], answer: Callable[[httpx2.Request], httpx2.Response]) -> AccessVisitor:
@@ -91,12 +95,12 @@ async def test_a_leak_a_wrong_count_and_an_error_are_counted_and_told(tenants: l
         return httpx2.Response(404, text=json.dumps(tenants[1].record(tenants[1].documents[4])))
 
     sends = visitor(tenants, answer)
-    (listing,) = [one for one in every_door(tenants[0], OF_ONE, [], random.Random(1)) if one.name == "collections"]
+    (listing,) = [one for one in all_requests(tenants[0], OF_ONE, [], random.Random(1)) if one.name == "collections"]
     await sends.ask(OF_ONE, listing)  # there are 14 reports, 8 notes, and three closed collections
-    await sends.ask(OF_ONE, document_door(tenants[0], OF_ONE, 0))  # it is there
+    await sends.ask(OF_ONE, document_request(tenants[0], OF_ONE, 0))  # it is there
     body = {"query": "x"}
     for _ in range(12):
-        await sends.ask(OF_TWO, AccessDoor("said", "POST", "/v1/retrieve", body, ""))
+        await sends.ask(OF_TWO, AccessRequest("said", "POST", "/v1/retrieve", body, ""))
     assert (sends.tally.wrong, sends.tally.leaked) == (
         {"collections": 1, "one document": 1}, {"one document": 1, "said": 12},
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from evals.cli import app
 from evals.datasets import load
-from evals.replies import write_recording
+from evals.reply_recording import write_recording
 from retrievers.core.errors import BadRequest
 
 

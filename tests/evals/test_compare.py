@@ -10,7 +10,7 @@ from evals.cli import app
 from evals.compare import compare
 from evals.metrics import ranking_scores
 from evals.report import page
-from evals.runs import load_run
+from evals.run_files import load_run
 from retrievers.core.errors import BadRequest
 
 Write = Callable[..., Path]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from evals.faithbench import Labelled, measure, read_samples
+from evals.faithbench import LabelledSummary, measure, read_samples
 from retrievers.core.errors import BadRequest
 
 SOURCE = "The ferry leaves at 9. It takes 40 minutes to the island. Dogs travel free of charge."
@@ -19,12 +19,12 @@ def span(kind: str, summary: str, text: str) -> tuple[str, int, int]:
 
 async def test_summaries_and_sentences_are_counted_by_the_kind_of_their_labels():
     samples = [
-        Labelled(SOURCE, FALSE, (span("Unwanted", FALSE, "50 minutes"), span("Benign", FALSE, "ferry"))),
-        Labelled(SOURCE, TRUE, (span("Unwanted", TRUE, "free"),)),
-        Labelled(SOURCE, TRUE, ()),
-        Labelled(SOURCE, TRUE, ()),
-        Labelled(SOURCE, FALSE, ()),
-        Labelled(SOURCE, FALSE, (span("Questionable", FALSE, "island"),)),
+        LabelledSummary(SOURCE, FALSE, (span("Unwanted", FALSE, "50 minutes"), span("Benign", FALSE, "ferry"))),
+        LabelledSummary(SOURCE, TRUE, (span("Unwanted", TRUE, "free"),)),
+        LabelledSummary(SOURCE, TRUE, ()),
+        LabelledSummary(SOURCE, TRUE, ()),
+        LabelledSummary(SOURCE, FALSE, ()),
+        LabelledSummary(SOURCE, FALSE, (span("Questionable", FALSE, "island"),)),
     ]
 
     found = await measure(samples, None)
@@ -46,7 +46,7 @@ async def test_summaries_and_sentences_are_counted_by_the_kind_of_their_labels()
 
 
 async def test_without_one_of_the_two_kinds_there_is_no_accuracy_and_without_samples_nothing():
-    assert (await measure([Labelled(SOURCE, TRUE, ())], None))["balanced_accuracy"] is None
+    assert (await measure([LabelledSummary(SOURCE, TRUE, ())], None))["balanced_accuracy"] is None
     with pytest.raises(BadRequest, match="no samples"):
         await measure([], None)
 

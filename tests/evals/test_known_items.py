@@ -8,20 +8,20 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.llm.model import ModelFailed
-from agent.llm.opening import open_model
-from agent.service.opening import open_service
+from agent.llm.model_factory import open_model
+from agent.service.factory import open_service
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from evals.cli import app
-from evals.drafts import DraftedQuestions, Drafts, draft_questions, invented_names
 from evals.known_items import known_items
+from evals.question_drafting import DraftedQuestions, DraftingResult, draft_questions, invented_names
 from evals.review import CandidateQuestion, read_review, write_review
-from evals.sampling import Draw
+from evals.sampling import DrawOptions
 from retrievers.core.errors import BadRequest
-from retrievers.core.types import whole
+from retrievers.core.types import unrestricted_viewer
 from retrievers.ingest.documents import Document
 
-ALL = whole("default")
+ALL = unrestricted_viewer("default")
 DOCUMENTS = [
     Document("1", "oven", "Cleaning the oven", "The oven of the bakery is cleaned every Friday by the night shift.",
              metadata={"team": "bakers", "day": "2025-01-31"}),
@@ -44,7 +44,7 @@ def silent(_line: str) -> None:
 async def made(settings: Settings, count: int, seed: int = 1) -> list[CandidateQuestion]:
     async with open_service(settings) as service:
         await service.ingest(DOCUMENTS, "harbour")
-        return await known_items(service, "harbour", silent, Draw(ALL, count, seed))
+        return await known_items(service, "harbour", silent, DrawOptions(ALL, count, seed))
 
 
 async def test_the_three_kinds_take_turns_with_labels_that_hold(settings: Settings):
@@ -96,7 +96,7 @@ PLAIN = {"question": "Who cleans it?", "answer": "the night shift", "conditions"
 async def drafted(
     settings: Settings, reply: Callable[[dict[str, Any]], str] | list[dict[str, Any]], *, documents: int = 1,
     count: int = 10,
-) -> tuple[Drafts, list[Any]]:  # fmt: skip
+) -> tuple[DraftingResult, list[Any]]:  # fmt: skip
     """The drafts of a model that replies with these questions for every document, and the prompts it got."""
     said = DraftedQuestions.model_validate({"questions": reply}).model_dump_json() if isinstance(reply, list) else ""
     with ScriptedServer(reply if callable(reply) else [said] * documents) as server:
@@ -105,7 +105,7 @@ async def drafted(
             model = open_model("openai/scripted", base_url=server.base_url, api_key="any")
             assert model is not None
             try:
-                found = await draft_questions(service, model, "harbour", silent, Draw(ALL, count))
+                found = await draft_questions(service, model, "harbour", silent, DrawOptions(ALL, count))
             finally:
                 await model.aclose()
         return found, [request.body["messages"] for request in server.requests]
@@ -214,4 +214,4 @@ async def test_a_collection_that_is_not_there_is_named(settings: Settings):
     async with open_service(settings) as service:
         await service.ingest(DOCUMENTS[:1], "harbour")
         with pytest.raises(BadRequest, match='there is no collection "nope"; there are: "harbour"'):
-            await known_items(service, "nope", silent, Draw(ALL, 1))
+            await known_items(service, "nope", silent, DrawOptions(ALL, 1))

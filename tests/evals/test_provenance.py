@@ -20,5 +20,7 @@ def test_settings_are_shown_without_secrets():
 
 
 def test_every_prompt_has_its_digest():
-    packaged = prompts.packaged()
-    assert prompt_digests(packaged) == {name: packaged.load(name).digest for name in packaged.names()}
+    packaged_templates = prompts.packaged_templates()
+    assert prompt_digests(packaged_templates) == {
+        name: packaged_templates.load(name).digest for name in packaged_templates.names()
+    }

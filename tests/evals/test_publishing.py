@@ -20,16 +20,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
-from agent.observe import evaluations as observing
+from agent.observe import evaluation_metrics as observing
 from agent.serve.http.app import create_app
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.settings import Settings
 from evals import publishing
 from evals.cli import app
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.ingest.documents import Document
-from retrievers.postgres.evaluations import evaluations
-from retrievers.postgres.evaluations import publish as store
+from retrievers.postgres.evaluations import list_evaluations
+from retrievers.postgres.evaluations import publish_figures as store
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = {"oven": "The oven is cleaned every Friday.", "lamp": "The lamp in the tower is lit at dusk."}
@@ -153,9 +153,9 @@ def test_row_security_keeps_a_tenant_from_the_figures_of_another(handbook: Setti
             assert await database.fetch("acme", "DELETE FROM signalbox.evaluation RETURNING name", ()) == []
             for scope in (database.scope("default"), "", "0" * 64 + ":\nworker"):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                    await database.search("SELECT * FROM signalbox.evaluations(%(pass)s)", {"pass": scope})
+                    await database.fetch_autocommit("SELECT * FROM signalbox.evaluations(%(pass)s)", {"pass": scope})
             # Between the check of the name and the end of the run another tenant may have taken it.
-            (stored,) = await evaluations(database)
+            (stored,) = await list_evaluations(database)
             with pytest.raises(BadRequest, match="another tenant"):
                 await store(database, "acme", "quality", stored.figures)
 

@@ -10,22 +10,22 @@ import pytest
 
 from agent.settings import Settings
 from evals import reading
-from evals.filters import corpus_of
-from evals.grounds import ground_of_corpus
+from evals.filter_equality import corpus_of
 from evals.reading import (
     ReadingTally,
     calibration_error,
-    holds,
+    changed_outcomes,
+    contains_answer,
+    filter_verdict,
     is_stated,
-    judged_filter,
-    judged_to_the_day,
     measure,
-    moved,
+    period_verdict,
 )
+from evals.reading_data import corpus_reading_data
 from evals.reading_questions import questions_of
 from retrievers.core.errors import BadRequest
-from retrievers.core.fields import Field
-from retrievers.core.filters import Filter, parse
+from retrievers.core.filters import Filter, parse_filter
+from retrievers.core.metadata import Field
 from retrievers.ingest.documents import Document
 
 TEAM, DAY = Field("team", "string", "string"), Field("day", "date", "date")
@@ -42,7 +42,7 @@ CORPUS = corpus_of(
 
 def filter_of(**values: Any) -> Filter:
     parts = [{"type": "eq", "key": key, "value": value} for key, value in values.items()]
-    return parse(parts[0] if len(parts) == 1 else {"type": "and", "filters": parts}, FIELDS)
+    return parse_filter(parts[0] if len(parts) == 1 else {"type": "and", "filters": parts}, FIELDS)
 
 
 def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
@@ -71,7 +71,7 @@ KEEPERS, BOTH = filter_of(team="keepers"), filter_of(team="keepers", day="2025-0
     ],
 )
 def test_a_filter_is_judged_by_what_it_would_exclude(golds: list[Filter | None], found: Filter | None, outcome: str):
-    assert judged_filter(golds, found, CORPUS) == outcome
+    assert filter_verdict(golds, found, CORPUS) == outcome
 
 
 def test_a_condition_is_stated_with_each_end_of_a_range_and_one_part_of_a_choice():
@@ -93,10 +93,10 @@ def test_a_condition_is_stated_with_each_end_of_a_range_and_one_part_of_a_choice
 
 def test_an_answer_is_held_by_rows_that_have_each_of_its_values():
     rows = [["Team Search", 1200], ["payments", "3.5 %"]]
-    assert holds(rows, ["team-search", "1,205"])
-    assert holds(rows, ["3.5"])
-    assert not holds(rows, ["1300"])
-    assert not holds([], ["1"])
+    assert contains_answer(rows, ["team-search", "1,205"])
+    assert contains_answer(rows, ["3.5"])
+    assert not contains_answer(rows, ["1300"])
+    assert not contains_answer([], ["1"])
 
 
 def test_the_calibration_error_is_how_far_probabilities_are_from_what_came_true():
@@ -113,13 +113,13 @@ def test_a_share_of_nothing_is_no_figure():
 def test_a_period_is_right_to_the_day_or_wrong():
     june, none = ((date(2025, 6, 1), date(2025, 6, 30)),), ()
     since = ((date(2025, 6, 1), None),)
-    found = parse(day_range("2025-06-01", "2025-07-01"), FIELDS)
-    longer = parse(day_range("2025-06-01", "2025-07-02"), FIELDS)
-    is_open = parse({"type": "gte", "key": "day", "value": "2025-06-01"}, FIELDS)
-    judged = [judged_to_the_day([june], one, CORPUS) for one in (found, longer, is_open, None)]
+    found = parse_filter(day_range("2025-06-01", "2025-07-01"), FIELDS)
+    longer = parse_filter(day_range("2025-06-01", "2025-07-02"), FIELDS)
+    is_open = parse_filter({"type": "gte", "key": "day", "value": "2025-06-01"}, FIELDS)
+    judged = [period_verdict([june], one, CORPUS) for one in (found, longer, is_open, None)]
     assert judged == ["right", "wrong", "wrong", "unread"]
-    assert judged_to_the_day([june, since], is_open, CORPUS) == "right"
-    assert [judged_to_the_day([none], one, CORPUS) for one in (None, found)] == ["right", "wrong"]
+    assert period_verdict([june, since], is_open, CORPUS) == "right"
+    assert [period_verdict([none], one, CORPUS) for one in (None, found)] == ["right", "wrong"]
 
 
 def day_range(first: str, end: str) -> dict[str, Any]:
@@ -186,7 +186,9 @@ async def test_questions_are_asked_of_the_service_and_counted_by_outcome(
     assert found["readings"]["routed/4"]["outcomes"] == ["filter wrong"]
 
     before = {"readings": {**found["readings"], "routed/1": {**first, "outcomes": ["filter missing"]}}}
-    assert moved(before, found) == ["routed/1: filter missing -> filter right: documents of the keepers team"]
+    assert changed_outcomes(before, found) == [
+        "routed/1: filter missing -> filter right: documents of the keepers team"
+    ]
 
 
 def test_a_document_is_called_what_its_id_says_whatever_the_folder_is_called(tmp_path: Path):
@@ -195,7 +197,7 @@ def test_a_document_is_called_what_its_id_says_whatever_the_folder_is_called(tmp
     for folder in ("records", "qx-zorvel", "资料"):
         lines = [{"id": f"Case-{n}", "title": "Oven", "text": "The oven.", "team": "bakers"} for n in range(3)]
         write_lines(tmp_path / folder / "corpus.jsonl", lines)
-        named.append(ground_of_corpus(tmp_path / folder / "corpus.jsonl").nouns)
+        named.append(corpus_reading_data(tmp_path / folder / "corpus.jsonl").nouns)
     assert named == [{"case", "cases"}] * 3
 
 
@@ -205,4 +207,4 @@ def test_a_file_to_compare_with_that_is_none_is_bad_input(held: str | None, tmp_
     if held is not None:
         path.write_text(held)
     with pytest.raises(BadRequest, match=r"before\.json"):
-        reading.load(path)
+        reading.load_measurement(path)

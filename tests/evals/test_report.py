@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from evals.cli import app
 from evals.compare import compare
 from evals.report import page, plots
-from evals.report.failures import ranked_low, sorted_out
+from evals.report.failures import group_failures, ranked_low
 from evals.report.markup import Markup, element, escaped, joined, table
-from evals.runs import load_run
+from evals.run_files import load_run
 from retrievers.core.errors import BadRequest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -125,7 +125,7 @@ def test_a_page_shows_answers_with_what_is_wrong_with_them(run_file: Write):
 
     text = Elements(page(run, compare(run, run))).text
 
-    assert [(kind.title, [row.id for row in some]) for kind, some in sorted_out(run.questions)] == [
+    assert [(kind.title, [row.id for row in some]) for kind, some in group_failures(run.questions)] == [
         ("Wrong answers", ["q1"]), ("Answered without documents", ["q3"]), ("Unsupported sentences", ["q2"])
     ]  # fmt: skip
     for shown in (
@@ -210,7 +210,7 @@ def test_failures_are_sorted_by_what_they_do_to_an_answer(run_file: Write):
     ]
     run = load_run(run_file("a.json", *rows))
 
-    kinds = [(kind.title, [row.id for row in some]) for kind, some in sorted_out(run.questions)]
+    kinds = [(kind.title, [row.id for row in some]) for kind, some in group_failures(run.questions)]
 
     assert kinds == [
         ("Not answered", ["error"]), ("Wrong filters", ["wrong"]), ("Wrong numbers", ["number"]),

@@ -8,9 +8,9 @@ import pytest
 from agent import open_service
 from agent.settings import Settings
 from evals import metrics
-from evals.asking import AskingOptions
 from evals.corpus import TENANT
 from evals.datasets import load
+from evals.question_runner import QuestionRunOptions
 from evals.run import run
 from retrievers.core.errors import BadRequest, Unavailable
 
@@ -79,7 +79,7 @@ async def test_gold_filters_lead_to_the_right_documents_and_are_not_judged_thems
     dataset = load(folder, "all")
 
     off = settings.model_copy(update={"intent": "off"})
-    gold = await run(dataset, off, silent, options=AskingOptions(filters="gold"))
+    gold = await run(dataset, off, silent, options=QuestionRunOptions(filters="gold"))
     read = await run(dataset, settings, silent)
     plain = await run(dataset, off, silent)
 

@@ -7,8 +7,8 @@ from agent import open_service
 from agent.settings import Settings
 from evals.corpus import TENANT, store_corpus
 from evals.datasets import load
-from retrievers.core.schema import read_schema
-from retrievers.ingest.read import read
+from retrievers.core.collection_schema import read_schema
+from retrievers.ingest.readers.file_input import read_paths
 
 SAMPLE = Path(__file__).parents[2] / "evals" / "data" / "sample"
 
@@ -43,5 +43,5 @@ async def test_a_dataset_s_schema_is_used_and_is_no_document(tmp_path: Path, set
 
     assert team.aliases["基础设施"] == "infrastructure"
     assert team.field.description
-    ids = {item.where for item in read([tmp_path / "tiny"])}
+    ids = {item.where for item in read_paths([tmp_path / "tiny"])}
     assert not any("schema.json" in where for where in ids)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from evals.review import question_id
-from evals.traffic import TrafficQuestion, asked, merged, read_trace, table_value
+from evals.traffic import TrafficQuestion, merge_traces, question_and_history, read_trace, table_value
 
 TEAM = {"type": "eq", "key": "team", "value": "red"}
 OTHER = {"type": "eq", "key": "team", "value": "blue"}
@@ -75,8 +75,8 @@ def test_the_last_user_turn_is_the_question_and_the_turns_before_it_are_the_hist
         {"role": role, "content": text} for role, text in (("user", "Hi"), ("assistant", "Yes?"), ("user", "Who?"))
     ]
 
-    assert asked({"messages": turns}) == ("Who?", tuple(turns[:2]))
-    assert asked({"query": "Who?", "messages": turns[:2]}) == ("Who?", tuple(turns[:2]))
+    assert question_and_history({"messages": turns}) == ("Who?", tuple(turns[:2]))
+    assert question_and_history({"query": "Who?", "messages": turns[:2]}) == ("Who?", tuple(turns[:2]))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_last_user_turn_is_the_question_and_the_turns_before_it_are_the_hist
 def test_what_was_opened_is_relevant_else_what_a_well_rated_answer_cites(
     given: dict[str, Any], relevant: dict[str, int], check: str
 ):
-    found = merged("q-1", "handbook", [seen(**given)])
+    found = merge_traces("q-1", "handbook", [seen(**given)])
 
     assert (found.question.relevant, found.check, found.accept) == (relevant, check, None)
 
@@ -105,7 +105,7 @@ def test_of_one_question_asked_again_the_corrected_filter_wins_and_the_documents
     # Asked on another day with another filter: its documents may be wrong for this one.
     later = seen(trace_id="t3", at=at(9, day=25), day="2026-11-25", filter=None, opened=("z",))
 
-    found = merged("q-1", "handbook", [rated, corrected, later])
+    found = merge_traces("q-1", "handbook", [rated, corrected, later])
 
     assert (found.question.filter, found.question.now, found.question.klass) == (TEAM, "2026-11-20", "corrected")
     assert found.question.relevant == {"a": 1, "b": 1}
@@ -116,8 +116,11 @@ def test_of_one_question_asked_again_the_corrected_filter_wins_and_the_documents
 def test_a_calculated_value_is_the_answer_only_if_it_was_rated_right():
     right, unrated = seen(value=12, score=9), seen(value=12)
 
-    assert (merged("q", "c", [right]).question.answer, merged("q", "c", [right]).question.relevant) == (12, {})
-    assert merged("q", "c", [unrated]).question.answer is None
+    assert (merge_traces("q", "c", [right]).question.answer, merge_traces("q", "c", [right]).question.relevant) == (
+        12,
+        {},
+    )
+    assert merge_traces("q", "c", [unrated]).question.answer is None
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from agent.retrieval.rerank.features import NAMES
-from agent.retrieval.rerank.ltr import load
+from agent.retrieval.rerank.ltr import load_model
+from agent.retrieval.rerank.ltr_features import NAMES
 from agent.settings import load_settings
-from evals import learn
+from evals import ranker_fitting
 from evals.cli import app
 from evals.datasets import splits
-from evals.learn import RankingExample
-from evals.paired import difference
-from evals.tune import parts
+from evals.ranker_fitting import RankingExample
+from evals.significance import paired_difference
+from evals.tune import split_questions
 from retrievers.core.errors import BadRequest
-from retrievers.core.extras import install_command
+from retrievers.core.optional_dependencies import install_command
 
 WORDS = """
     anchor basket candle dragon engine feather garden hammer island jacket kettle ladder magnet needle orange pepper
@@ -37,7 +37,7 @@ def test_a_split_of_its_own_is_tuned_on_and_test_is_kept_for_verification(beir: 
     questions(beir, "train", "q-volcano", "q-glacier")
     questions(beir, "dev", "q-unjudged", "q-bakery")
 
-    found = parts(beir)
+    found = split_questions(beir)
 
     assert splits(beir) == ("dev", "test", "train")
     assert (found.tune_from, found.verify_from) == ("split train", "split test")
@@ -46,7 +46,7 @@ def test_a_split_of_its_own_is_tuned_on_and_test_is_kept_for_verification(beir: 
 
 
 def test_one_split_is_dealt_out_in_two_halves_the_same_way_each_time(beir: Path):
-    found, again = parts(beir), parts(beir)
+    found, again = split_questions(beir), split_questions(beir)
 
     assert (found.tune_from, found.verify_from) == ("a random half of split test", "the other half")
     assert (len(found.tune), len(found.verify)) == (2, 3)
@@ -57,7 +57,7 @@ def test_one_split_is_dealt_out_in_two_halves_the_same_way_each_time(beir: Path)
 def test_no_more_questions_are_drawn_than_allowed(beir: Path):
     questions(beir, "dev", "q-volcano", "q-glacier", "q-bakery")
 
-    found = parts(beir, limit=2)
+    found = split_questions(beir, limit=2)
 
     assert (len(found.tune), len(found.verify)) == (2, 2)
 
@@ -67,7 +67,7 @@ def test_the_routed_form_has_its_parts_in_the_lines(routed: Callable[..., Path])
              for n, split in enumerate(["dev", "dev", "test", "test"])]  # fmt: skip
     unanswerable = {"id": "q9", "text": "What is the weather?", "relevant": {}, "split": "dev"}
 
-    found = parts(routed(*lines, unanswerable))
+    found = split_questions(routed(*lines, unanswerable))
 
     assert [{one.id for one in part} for part in (found.tune, found.verify)] == [{"q0", "q1"}, {"q2", "q3"}]
 
@@ -76,21 +76,21 @@ def test_too_few_questions_say_how_many_there_are(routed: Callable[..., Path]):
     folder = routed({"id": "q", "text": "Where is the reef?", "relevant": {"c": 1}})
 
     with pytest.raises(BadRequest, match=r"0 questions to tune on \(a random half of split test\) and 1 to verify"):
-        parts(folder)
+        split_questions(folder)
 
 
 def test_a_folder_without_judgements_is_a_bad_request(beir: Path):
     (beir / "qrels" / "test.tsv").unlink()
 
     with pytest.raises(BadRequest, match='no split "test"'):
-        parts(beir)
+        split_questions(beir)
 
 
 # Paired differences.
 
 
 def test_a_difference_that_is_the_same_for_every_question_is_certain_of_its_size():
-    found = difference([0.5, 0.25, 0.0, 0.75], [0.75, 0.5, 0.25, 1.0])
+    found = paired_difference([0.5, 0.25, 0.0, 0.75], [0.75, 0.5, 0.25, 1.0])
 
     assert (found["mean"], found["low"], found["high"]) == (0.25, 0.25, 0.25)
     # Of the 16 ways to flip four signs, two give a mean as large.
@@ -98,11 +98,11 @@ def test_a_difference_that_is_the_same_for_every_question_is_certain_of_its_size
 
 
 def test_no_difference_has_an_interval_of_nothing_and_is_pure_chance():
-    assert difference([0.5, 1.0], [0.5, 1.0]) == {"mean": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
+    assert paired_difference([0.5, 1.0], [0.5, 1.0]) == {"mean": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
 
 
 def test_an_interval_holds_what_the_questions_disagree_about():
-    found = difference([0.0] * 20, [1.0] * 11 + [-1.0] * 9)
+    found = paired_difference([0.0] * 20, [1.0] * 11 + [-1.0] * 9)
 
     assert found["mean"] == pytest.approx(0.1)
     # Twenty throws of +-1 have a standard error of about 0.22.
@@ -112,9 +112,9 @@ def test_an_interval_holds_what_the_questions_disagree_about():
 
 def test_a_difference_of_nothing_or_of_unlike_questions_is_a_mistake():
     with pytest.raises(ValueError, match="no questions"):
-        difference([], [])
+        paired_difference([], [])
     with pytest.raises(ValueError, match="zip"):
-        difference([1.0], [1.0, 0.0])
+        paired_difference([1.0], [1.0, 0.0])
 
 
 # Training.
@@ -133,10 +133,11 @@ def synthetic(count: int, seed: int) -> list[RankingExample]:
 
 
 def test_training_finds_the_feature_that_decides():
-    model, gains = learn.train(synthetic(60, seed=1))
+    model, gains = ranker_fitting.train_ranker(synthetic(60, seed=1))
     unknown = synthetic(40, seed=2)
 
-    fused, learned = np.mean(learn.judge(unknown)), np.mean(learn.judge(unknown, model.booster))
+    fused = np.mean(ranker_fitting.score_ranker(unknown))
+    learned = np.mean(ranker_fitting.score_ranker(unknown, model.booster))
 
     assert fused < 0.55
     assert learned > 0.9
@@ -147,13 +148,13 @@ def test_training_finds_the_feature_that_decides():
 def test_a_question_without_a_relevant_passage_in_its_pool_keeps_its_score():
     example = RankingExample("q", np.zeros((2, len(NAMES))), ["a", "b"], ["c"], {"c": 1})
 
-    assert learn.judge([example]) == pytest.approx([0.5])  # third place: 1 / log2(4)
-    assert learn.usable([example]) == []
+    assert ranker_fitting.score_ranker([example]) == pytest.approx([0.5])  # third place: 1 / log2(4)
+    assert ranker_fitting.usable_examples([example]) == []
 
 
 def test_nothing_is_learned_from_a_handful_of_questions():
     with pytest.raises(ValueError, match="19 questions"):
-        learn.train(synthetic(19, seed=1))
+        ranker_fitting.train_ranker(synthetic(19, seed=1))
 
 
 # The command.
@@ -205,7 +206,7 @@ def test_what_the_texts_do_not_say_is_learned_and_the_ranker_is_written(versions
     assert ranker["after"]["verified_on"] > 0.9 > ranker["before"]["verified_on"]
     assert "age_years" in list(ranker["importance"])[:3]
     assert found["settings"]["RERANKER"] == f"ltr:{out}"
-    assert load(out).trained_on["questions"] == 22
+    assert load_model(out).trained_on["questions"] == 22
     assert "training on 22 questions" in stderr
 
 

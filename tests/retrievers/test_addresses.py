@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrievers.http.addresses import refusal
+from retrievers.http.public_addresses import address_refusal
 
 REFUSED = {
     "0.0.0.0": "unspecified",
@@ -92,9 +92,9 @@ ALLOWED = [
 
 @pytest.mark.parametrize(("address", "reason"), REFUSED.items())
 def test_what_is_not_public_is_refused_and_named(address: str, reason: str):
-    assert refusal(address) == reason
+    assert address_refusal(address) == reason
 
 
 @pytest.mark.parametrize("address", ALLOWED)
 def test_public_addresses_are_allowed_up_to_their_neighbours(address: str):
-    assert refusal(address) is None
+    assert address_refusal(address) is None

@@ -1,6 +1,6 @@
 import threading
 
-from retrievers.core.breakers import FAILURES, REST_S, TRIAL_S, Breaker, Breakers
+from retrievers.core.circuit_breakers import FAILURE_THRESHOLD, OPEN_S, TRIAL_S, CircuitBreaker, CircuitBreakers
 
 
 class Clock:
@@ -11,49 +11,49 @@ class Clock:
         return self.time
 
 
-def opened(clock: Clock) -> Breaker:
-    breaker = Breaker(now=clock)
-    for _ in range(FAILURES):
+def opened(clock: Clock) -> CircuitBreaker:
+    breaker = CircuitBreaker(now=clock)
+    for _ in range(FAILURE_THRESHOLD):
         assert breaker.admit()
-        breaker.failed()
+        breaker.record_failure()
     return breaker
 
 
 def test_five_failures_in_a_row_open_it_and_then_nothing_is_admitted():
     breaker = opened(Clock())
-    assert FAILURES == 5
-    assert (breaker.state, breaker.rests(), breaker.admit()) == ("open", True, False)
+    assert FAILURE_THRESHOLD == 5
+    assert (breaker.state, breaker.is_rejecting(), breaker.admit()) == ("open", True, False)
 
 
 def test_an_answer_in_between_starts_the_count_anew():
-    breaker = Breaker(now=Clock())
+    breaker = CircuitBreaker(now=Clock())
     for _ in range(3):
-        for _ in range(FAILURES - 1):
-            breaker.failed()
-        breaker.succeeded()
+        for _ in range(FAILURE_THRESHOLD - 1):
+            breaker.record_failure()
+        breaker.record_success()
     assert (breaker.state, breaker.admit()) == ("closed", True)
 
 
 def test_after_its_rest_one_request_is_tried_and_the_others_wait_for_it():
     clock = Clock()
     breaker = opened(clock)
-    clock.time += REST_S - 0.1
+    clock.time += OPEN_S - 0.1
     assert not breaker.admit()
     clock.time += 0.1
-    assert (breaker.state, breaker.rests()) == ("half-open", False)
+    assert (breaker.state, breaker.is_rejecting()) == ("half-open", False)
     assert [breaker.admit() for _ in range(3)] == [True, False, False]
-    breaker.succeeded()
+    breaker.record_success()
     assert (breaker.state, [breaker.admit() for _ in range(3)]) == ("closed", [True, True, True])
 
 
 def test_a_failed_trial_opens_it_for_another_rest():
     clock = Clock()
     breaker = opened(clock)
-    clock.time += REST_S
+    clock.time += OPEN_S
     assert breaker.admit()
     clock.time += 1
-    breaker.failed()
-    clock.time += REST_S - 0.1
+    breaker.record_failure()
+    clock.time += OPEN_S - 0.1
     assert not breaker.admit()
     clock.time += 0.1
     assert breaker.admit()
@@ -67,15 +67,15 @@ def test_it_is_closed_within_thirty_seconds_of_recovery_however_the_moments_fall
         clock.time += 0.5
         assert clock.time < recovered + 30
         if breaker.admit():
-            breaker.succeeded() if clock.time >= recovered else breaker.failed()
+            breaker.record_success() if clock.time >= recovered else breaker.record_failure()
 
 
 def test_a_trial_whose_caller_left_is_followed_by_another_and_so_is_one_that_is_lost():
     clock = Clock()
     breaker = opened(clock)
-    clock.time += REST_S
+    clock.time += OPEN_S
     assert breaker.admit()
-    breaker.gave_up()
+    breaker.record_unknown()
     assert breaker.admit()
     assert not breaker.admit()
     clock.time += TRIAL_S
@@ -85,22 +85,22 @@ def test_a_trial_whose_caller_left_is_followed_by_another_and_so_is_one_that_is_
 def test_a_failure_of_a_request_from_before_it_opened_does_not_lengthen_the_rest():
     clock = Clock()
     breaker = opened(clock)
-    clock.time += REST_S - 1
-    breaker.failed()
+    clock.time += OPEN_S - 1
+    breaker.record_failure()
     clock.time += 1
     assert breaker.admit()
 
 
 def test_threads_that_fail_at_once_are_all_counted_and_one_of_many_is_the_trial():
     clock = Clock()
-    breaker = Breaker(now=clock)
-    threads = [threading.Thread(target=breaker.failed) for _ in range(FAILURES)]
+    breaker = CircuitBreaker(now=clock)
+    threads = [threading.Thread(target=breaker.record_failure) for _ in range(FAILURE_THRESHOLD)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert breaker.state == "open"
-    clock.time += REST_S
+    clock.time += OPEN_S
     admitted: list[bool] = []
     threads = [threading.Thread(target=lambda: admitted.append(breaker.admit())) for _ in range(20)]
     for thread in threads:
@@ -111,7 +111,7 @@ def test_threads_that_fail_at_once_are_all_counted_and_one_of_many_is_the_trial(
 
 
 def test_each_source_has_its_own():
-    breakers = Breakers(now=Clock())
-    for _ in range(FAILURES):
-        breakers.of("web").failed()
-    assert [name for name in ("vector", "web") if breakers.of(name).rests()] == ["web"]
+    breakers = CircuitBreakers(now=Clock())
+    for _ in range(FAILURE_THRESHOLD):
+        breakers.of("web").record_failure()
+    assert [name for name in ("vector", "web") if breakers.of(name).is_rejecting()] == ["web"]

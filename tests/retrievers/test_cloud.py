@@ -20,17 +20,17 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from agent import open_service
-from agent.serve.cli.doctor import sources as doctor_sources
+from agent.serve.cli.doctor import source_checks as doctor_sources
 from agent.settings import Settings
 from agent.testing import Fault, ReceivedRequest, ScriptedServer
-from retrievers.cloud import acs3, bedrock, build
+from retrievers.cloud import alibaba_signature, bedrock, build
 from retrievers.cloud.retriever import FORMS, Cloud
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.extras import install_command
-from retrievers.core.fields import Field
-from retrievers.core.filters import parse
+from retrievers.core.filters import parse_filter
+from retrievers.core.metadata import Field
+from retrievers.core.optional_dependencies import install_command
 from retrievers.core.types import Collection, Hit, Query, Scope
-from retrievers.http.client import Client, ProviderRefusal
+from retrievers.http.json_client import JsonClient, ProviderRefusal
 from retrievers.ingest.documents import Document
 from retrievers.registry import Resources
 
@@ -50,7 +50,7 @@ RED_SINCE = {"type": "and", "filters": [RED, SINCE]}
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is waited for between two tries."""
-    monkeypatch.setattr("retrievers.http.client._FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("retrievers.http.json_client._FIRST_WAIT_S", 0.001)
 
 
 @asynccontextmanager
@@ -69,7 +69,7 @@ async def connected(
 
 
 def question(text: str = "how long?", wanted: object = None, limit: int = 100) -> Query:
-    return Query(text, "en", SCOPE, parse(wanted, FIELDS) if wanted else None, limit)
+    return Query(text, "en", SCOPE, parse_filter(wanted, FIELDS) if wanted else None, limit)
 
 
 def shown(hits: list[Hit]) -> list[tuple[str, float, str, str, str | None]]:
@@ -401,10 +401,10 @@ def assert_signed(request: ReceivedRequest) -> None:
 
 
 def test_a_signature_is_that_of_the_example_in_alibaba_clouds_documentation():
-    query = acs3.query_string(
+    query = alibaba_signature.signed_query_string(
         {"RegionId": "cn-shanghai", "ImageId": "win2019_1809_x64_dtc_zh-cn_40G_alibase_20230811.vhd"}
     )
-    headers = acs3.signed_headers(
+    headers = alibaba_signature.signed_headers(
         "POST",
         "ecs.cn-shanghai.aliyuncs.com",
         "/",
@@ -423,7 +423,7 @@ def test_a_signature_is_that_of_the_example_in_alibaba_clouds_documentation():
 
 
 def test_what_is_signed_is_quoted_as_rfc_3986_says():
-    assert acs3.query_string({"b": "a b+c~d*e/f", "a": "多"}) == "a=%E5%A4%9A&b=a%20b%2Bc~d%2Ae%2Ff"
+    assert alibaba_signature.signed_query_string({"b": "a b+c~d*e/f", "a": "多"}) == "a=%E5%A4%9A&b=a%20b%2Bc~d%2Ae%2Ff"
 
 
 async def test_bedrock_is_asked_through_its_own_library():
@@ -813,19 +813,19 @@ def corrupted(good: Any) -> Iterator[Any]:
             yield whole
 
 
-class Canned(Client):
+class Canned(JsonClient):
     """A client that has had an answer."""
 
     answer: Any = None
 
-    async def json(self, method: str, url: str, **more: Any) -> Any:
+    async def request_json(self, method: str, url: str, **more: Any) -> Any:
         return {"id": "p1"} if method == "GET" else self.answer
 
 
 @every_provider
 async def test_hostile_answers_give_clean_hits_or_an_error(name: str, monkeypatch: pytest.MonkeyPatch):
     stated, key, good = PROVIDERS[name]
-    monkeypatch.setattr("retrievers.cloud.retriever.Client", Canned)
+    monkeypatch.setattr("retrievers.cloud.retriever.JsonClient", Canned)
     monkeypatch.setattr(bedrock.BedrockKnowledgeBase, "_retrieve", lambda self, *_: self.access.http.answer)
     found = 0
     async with connected(stated, "http://h", key) as cloud:
@@ -1036,7 +1036,7 @@ async def test_a_setting_that_cannot_be_used_is_told_when_the_service_opens(sett
 
 async def test_the_doctor_says_that_the_knowledge_base_answers():
     with ScriptedServer(other=lambda _: DIFY) as server:
-        check = await doctor_sources._cloud(
+        check = await doctor_sources._check_cloud(
             Settings(cloud="dify:kb1", cloud_api_key=KEY, cloud_base_url=server.root_url)
         )
     assert (check.ok, check.found) == (True, "dify:kb1 answered a test search with a hit")
@@ -1053,7 +1053,7 @@ async def test_the_doctor_says_that_the_knowledge_base_answers():
 )
 async def test_the_doctor_says_what_is_wrong_with_it(fault: Fault, found: str, mend: str):
     with ScriptedServer(faults=[fault] * 2) as server:
-        check = await doctor_sources._cloud(
+        check = await doctor_sources._check_cloud(
             Settings(cloud="dify:kb1", cloud_api_key=KEY, cloud_base_url=server.root_url)
         )
     assert not check.ok
@@ -1063,5 +1063,5 @@ async def test_the_doctor_says_what_is_wrong_with_it(fault: Fault, found: str, m
 
 
 async def test_the_doctor_names_a_setting_that_cannot_be():
-    check = await doctor_sources._cloud(Settings(cloud="dify:kb1"))
+    check = await doctor_sources._check_cloud(Settings(cloud="dify:kb1"))
     assert (check.ok, "set CLOUD_API_KEY" in check.found) == (False, True)

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrievers.cloud import azure, bailian, bedrock, dify, openai_store, vertex
-from retrievers.cloud.base import CloudProvider, CloudQuery
-from retrievers.cloud.filters import satisfies, sendable
+from retrievers.cloud.filters import provider_filter, satisfies_filter
+from retrievers.cloud.provider import CloudProvider, CloudQuery
 from retrievers.cloud.retriever import Cloud
 from retrievers.core.errors import BadDocument
-from retrievers.core.fields import Field, flatten, normalise
-from retrievers.core.filters import Filter, matches, parse
+from retrievers.core.filters import Filter, matches_filter, parse_filter
+from retrievers.core.metadata import Field, flatten_metadata, normalise_metadata
 from retrievers.core.types import Collection, Query, Scope
-from retrievers.http.client import Client
-from retrievers.http.found import ProviderHit
+from retrievers.http.json_client import JsonClient
+from retrievers.http.provider_hits import ProviderHit
 
 FIELDS = {
     "team": Field("team", "string", "string"),
@@ -38,7 +38,7 @@ FIELDS = {
 
 def sent(provider: Any, expression: object) -> Any:
     """What a provider's module makes of a filter expression."""
-    return sendable(parse(expression, FIELDS), FIELDS, provider.spell, provider.join)
+    return provider_filter(parse_filter(expression, FIELDS), FIELDS, provider.express, provider.combine)
 
 
 def compare(type: str, key: str, value: object) -> dict[str, Any]:
@@ -74,7 +74,7 @@ QUOTES = compare("eq", "team", """a'b"c\\""")
     ],
 )
 def test_openai_is_sent_the_same_grammar_without_what_it_lacks(expression: object, expected: object):
-    assert sent(openai_store.VectorStore, expression) == expected
+    assert sent(openai_store.OpenAIVectorStore, expression) == expected
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def condition(name: str, operator: str, value: object) -> dict[str, Any]:
     ],
 )
 def test_dify_is_sent_one_flat_list(expression: object, expected: object):
-    assert sent(dify.Dify, expression) == expected
+    assert sent(dify.DifyKnowledgeBase, expression) == expected
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_azure_is_sent_odata(expression: object, expected: object):
     ],
 )
 def test_vertex_is_sent_an_expression(expression: object, expected: object):
-    assert sent(vertex.DataStore, expression) == expected
+    assert sent(vertex.VertexDataStore, expression) == expected
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_vertex_is_sent_an_expression(expression: object, expected: object):
     ],
 )
 def test_bailian_is_sent_equalities(expression: object, expected: object):
-    assert sent(bailian.Index, expression) == expected
+    assert sent(bailian.BailianIndex, expression) == expected
 
 
 @pytest.mark.parametrize(
@@ -220,11 +220,11 @@ def test_bailian_is_sent_equalities(expression: object, expected: object):
     "provider",
     [
         azure.AzureKnowledgeBase,
-        bailian.Index,
+        bailian.BailianIndex,
         bedrock.BedrockKnowledgeBase,
-        dify.Dify,
-        openai_store.VectorStore,
-        vertex.DataStore,
+        dify.DifyKnowledgeBase,
+        openai_store.OpenAIVectorStore,
+        vertex.VertexDataStore,
     ],
 )
 def test_what_providers_do_not_mean_alike_is_never_sent(provider: Any, expression: object):
@@ -262,7 +262,7 @@ def test_an_answer_is_held_against_the_metadata_that_came_with_it(
     expression: object, metadata: Mapping[str, Any], expected: bool
 ):
     found = ProviderHit("text", "The title", id="its id", metadata=metadata)
-    assert satisfies(found, parse(expression, FIELDS), FIELDS) is expected
+    assert satisfies_filter(found, parse_filter(expression, FIELDS), FIELDS) is expected
 
 
 # Every document and every filter.
@@ -318,7 +318,7 @@ EXPRESSIONS = st.recursive(
         | st.builds(lambda one: {"type": "not", "filter": one}, inner)
     ),
     max_leaves=6,
-).map(lambda expression: parse(expression, FIELDS))
+).map(lambda expression: parse_filter(expression, FIELDS))
 
 
 @dataclass
@@ -326,7 +326,7 @@ class Careless(CloudProvider):
     """A provider that ignores filters."""
 
     answers: list[ProviderHit]
-    most: int = 100
+    max_hits: int = 100
     asked: list[CloudQuery] = field(default_factory=list)
 
     async def find(self, search: CloudQuery) -> list[ProviderHit]:
@@ -342,16 +342,16 @@ async def test_no_hit_ever_fails_the_filter_even_when_the_provider_ignores_it(
     wanted: Filter, documents: list[dict[str, Any]]
 ):
     answers = [ProviderHit(f"text {n}", id=str(n), metadata=one) for n, one in enumerate(documents)]
-    hits = await Cloud(Careless(answers), Client("cloud")).search(Query("q", "en", SCOPE, wanted))
+    hits = await Cloud(Careless(answers), JsonClient("cloud")).search(Query("q", "en", SCOPE, wanted))
     for hit in hits:
-        assert matches(wanted, ingested(documents[int(hit.id.document_id)]))
+        assert matches_filter(wanted, ingested(documents[int(hit.id.document_id)]))
 
 
 @given(wanted=EXPRESSIONS, document=PROPER)
 async def test_what_satisfies_the_filter_is_a_hit_and_what_does_not_is_none(wanted: Filter, document: dict[str, Any]):
     answers = [ProviderHit("text", id="0", metadata=document)]
-    hits = await Cloud(Careless(answers), Client("cloud")).search(Query("q", "en", SCOPE, wanted))
-    assert bool(hits) == matches(wanted, ingested(document))
+    hits = await Cloud(Careless(answers), JsonClient("cloud")).search(Query("q", "en", SCOPE, wanted))
+    assert bool(hits) == matches_filter(wanted, ingested(document))
 
 
 def ingested(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -359,8 +359,8 @@ def ingested(metadata: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in metadata.items():
         try:
-            flat = {name: one for name, one in flatten({key: value}).items() if name in FIELDS}
-            values |= normalise(flat, FIELDS)
+            flat = {name: one for name, one in flatten_metadata({key: value}).items() if name in FIELDS}
+            values |= normalise_metadata(flat, FIELDS)
         except BadDocument:
             continue
     return values
@@ -427,16 +427,16 @@ def compared(operator: str, held: Any, value: Any) -> bool:
 @pytest.mark.parametrize(
     ("provider", "passes"),
     [
-        (openai_store.VectorStore, openai_passes),
+        (openai_store.OpenAIVectorStore, openai_passes),
         (bedrock.BedrockKnowledgeBase, bedrock_passes),
-        (dify.Dify, dify_passes),
-        (bailian.Index, bailian_passes),
+        (dify.DifyKnowledgeBase, dify_passes),
+        (bailian.BailianIndex, bailian_passes),
     ],
 )
 @given(wanted=EXPRESSIONS, document=PROPER)
 def test_what_is_sent_is_never_narrower_than_the_filter(
     provider: Any, passes: Any, wanted: Filter, document: dict[str, Any]
 ):
-    narrowed = sendable(wanted, FIELDS, provider.spell, provider.join)
-    if narrowed is not None and matches(wanted, ingested(document)):
+    narrowed = provider_filter(wanted, FIELDS, provider.express, provider.combine)
+    if narrowed is not None and matches_filter(wanted, ingested(document)):
         assert passes(json.loads(json.dumps(narrowed)), document)

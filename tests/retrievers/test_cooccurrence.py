@@ -9,7 +9,7 @@ from retrievers.core.cooccurrence import Cooccurrence
 from retrievers.core.types import Viewer
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
-from retrievers.postgres import cooccurring, values
+from retrievers.postgres import cooccurrence_reader, field_values
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder
@@ -37,7 +37,7 @@ def together(found: Cooccurrence, *pairs: tuple[str, str]) -> int:
     """Return the number of documents with all of the values."""
     every = -1
     for name, value in pairs:
-        every &= found.documents_with(name, (value,))
+        every &= found.documents_with_values(name, (value,))
     return every.bit_count()
 
 
@@ -48,12 +48,12 @@ async def test_values_of_one_document_occur_together(database: Database):
         document("b", team="infra", tags=["x"], open=False),
         document("c", team="hr", tags=["y"], size=3, day="2024-03-01"),
     )
-    assert found.documents_of("team").bit_count() == 3
-    assert found.documents_of("open").bit_count() == 2
+    assert found.documents_with_field("team").bit_count() == 3
+    assert found.documents_with_field("open").bit_count() == 2
     assert together(found, ("team", "infra"), ("tags", "x")) == 2
     assert together(found, ("team", "infra"), ("open", "true")) == 1
     assert together(found, ("team", "hr"), ("tags", "x")) == 0
-    assert found.documents_with("tags", ("x", "y")).bit_count() == 3
+    assert found.documents_with_values("tags", ("x", "y")).bit_count() == 3
     assert {name for name, _ in found.having} == {"team", "tags", "open", "language", "public"}
 
 
@@ -68,8 +68,8 @@ async def test_a_document_that_the_viewer_may_not_read_is_not_counted(database: 
 
 async def test_of_many_or_large_documents_nothing_is_kept(database: Database, monkeypatch: pytest.MonkeyPatch):
     found = await read(database, document("a", team="infra"), document("b", team="hr"))
-    assert found.documents_of("team").bit_count() == 2
-    for module in ("retrievers.core.cooccurrence", "retrievers.postgres.values"):
+    assert found.documents_with_field("team").bit_count() == 2
+    for module in ("retrievers.core.cooccurrence", "retrievers.postgres.field_values"):
         monkeypatch.setattr(f"{module}.MOST_DOCUMENTS", 1)
         assert (await read_again(database)).having == {}
         monkeypatch.setattr(f"{module}.MOST_DOCUMENTS", 2)
@@ -90,12 +90,12 @@ async def test_while_the_documents_cannot_be_read_the_fields_are_known_and_later
     await read(database, document("a", team="infra"))
     catalogue = Catalogue(database)
     scope = await catalogue.scope(TENANT, "docs")
-    monkeypatch.setattr(values, "_FRESH_S", 0.0)
+    monkeypatch.setattr(field_values, "_FRESH_S", 0.0)
     with psycopg.connect(owner_url) as other:
         other.execute("LOCK TABLE signalbox.document IN ACCESS EXCLUSIVE MODE")
-        monkeypatch.setattr(cooccurring, "PATIENCE_S", 0.2)
+        monkeypatch.setattr(cooccurrence_reader, "PATIENCE_S", 0.2)
         known = await catalogue.fields(scope)
         assert (known.fields["team"].values, known.cooccurrence.having) == ({"infra": 1}, {})
-    monkeypatch.setattr(cooccurring, "PATIENCE_S", 30.0)
-    assert (await catalogue.fields(scope)).cooccurrence.documents_of("team").bit_count() == 1
+    monkeypatch.setattr(cooccurrence_reader, "PATIENCE_S", 30.0)
+    assert (await catalogue.fields(scope)).cooccurrence.documents_with_field("team").bit_count() == 1
     assert (await catalogue.fields(scope)) is (await catalogue.fields(scope))

@@ -33,9 +33,9 @@ async def test_cancelled_statements_end_in_postgresql_and_no_connection_is_lost(
     async def asking(n: int) -> None:
         kind = choose.choice(["sleep", "search", "fetch", "transaction"])
         if kind == "sleep":
-            await database.search("SELECT pg_sleep(60)", {})
+            await database.fetch_autocommit("SELECT pg_sleep(60)", {})
         elif kind == "search":
-            assert await database.search("SELECT %(n)s::int, pg_sleep(0.002)::text", {"n": n}) == [(n, "")]
+            assert await database.fetch_autocommit("SELECT %(n)s::int, pg_sleep(0.002)::text", {"n": n}) == [(n, "")]
         elif kind == "fetch":
             assert await database.fetch("t", "SELECT %(n)s::int, pg_sleep(0.002)::text", {"n": n}) == [(n, "")]
         else:
@@ -71,7 +71,7 @@ async def test_the_connection_used_last_is_taken_first_and_the_one_unused_longes
     assert pool is not None
 
     async def asked() -> int:
-        return int((await database.search("SELECT pg_backend_pid()", {}))[0][0])
+        return int((await database.fetch_autocommit("SELECT pg_backend_pid()", {}))[0][0])
 
     known = [connection.info.backend_pid for connection in pool._pool]
     assert len(known) == 3

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from retrievers.embed import Vectors, onnx
-from retrievers.embed.graph import Graph
-from retrievers.embed.onnx import MINILM, OnnxEmbedder
+from retrievers.embed import Vectors, onnx_embedder
+from retrievers.embed.onnx_embedder import MINILM, OnnxEmbedder
+from retrievers.embed.onnx_graph import OnnxGraph
 
 CODE = """
 import asyncio
 from pathlib import Path
-from retrievers.embed.onnx import OnnxEmbedder
+from retrievers.embed.onnx_embedder import OnnxEmbedder
 
 def held(what="VmRSS"):
     with open("/proc/self/status") as status:
@@ -66,7 +66,7 @@ async def test_a_few_texts_are_embedded_between_the_batches_of_many(monkeypatch:
         return type(model).run(model, batch)
 
     monkeypatch.setattr(model, "run", run)
-    monkeypatch.setattr(onnx, "_BATCH_TOKENS", 64)
+    monkeypatch.setattr(onnx_embedder, "_BATCH_TOKENS", 64)
     many = asyncio.create_task(embedder.embed(["the night ferry leaves from pier four at nine"] * 200))
     await begun.wait()
     await embedder.embed(["one text"])
@@ -100,12 +100,12 @@ class Recorded:
 
 
 def test_memory_that_another_run_is_using_is_given_back_when_it_ends():
-    graph = Graph(MINILM)
+    graph = OnnxGraph(MINILM)
     graph._session = session = Recorded(graph._session)
     with ThreadPoolExecutor(1) as threads:
         question = threads.submit(graph.run, graph.tokenize(["a question"]), graph.outputs[0])
         assert session.entered.wait(60)
-        graph.give_back(graph.outputs[0])
+        graph.release_memory(graph.outputs[0])
         during = list(session.gave_back)
         session.let_go.set()
         question.result()
@@ -115,10 +115,10 @@ def test_memory_that_another_run_is_using_is_given_back_when_it_ends():
 
 
 def test_memory_that_a_run_took_while_it_was_given_back_is_given_back_too():
-    graph = Graph(MINILM)
+    graph = OnnxGraph(MINILM)
     graph._session = session = Recorded(graph._session)
     with ThreadPoolExecutor(1) as threads:
-        giving = threads.submit(graph.give_back, graph.outputs[0])
+        giving = threads.submit(graph.release_memory, graph.outputs[0])
         assert session.entered.wait(60)
         graph.run(graph.tokenize(["a question"]), graph.outputs[0])
         session.let_go.set()

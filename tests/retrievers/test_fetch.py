@@ -20,8 +20,8 @@ import httpcore2
 import pytest
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.http.extract import read
-from retrievers.http.fetch import MOST_BYTES, Fetcher
+from retrievers.http.page_extraction import extract_in_process
+from retrievers.http.page_fetcher import MOST_BYTES, Fetcher
 
 FORBIDDEN: list[str] = runpy.run_path(str(Path(__file__).with_name("data_urls.py")))["FORBIDDEN"]
 PUBLIC = "93.184.215.14"
@@ -272,7 +272,7 @@ async def test_a_page_is_given_as_its_article_with_title_and_date(internet: Inte
     ],
 )
 def test_the_day_of_a_page_is_the_one_it_states(stated: str, day: str | None):
-    assert read(f"<title>Oil</title>{stated}<p>Written 2019-05-03.</p>").published == day
+    assert extract_in_process(f"<title>Oil</title>{stated}<p>Written 2019-05-03.</p>").published == day
 
 
 async def test_a_date_in_the_text_is_not_taken_for_the_day_of_the_page(internet: Internet, fetcher: Fetcher):

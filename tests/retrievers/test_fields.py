@@ -7,15 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retrievers.core.collection_schema import read_schema
 from retrievers.core.errors import BadDocument
-from retrievers.core.fields import Field, flatten, from_catalogue, infer_fields, normalise, to_catalogue
-from retrievers.core.schema import read_schema
+from retrievers.core.metadata import (
+    Field,
+    fields_from_json,
+    fields_to_json,
+    flatten_metadata,
+    infer_fields,
+    normalise_metadata,
+)
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=100)
 
 
 def inferred(*values: Any) -> Field:
-    return infer_fields([flatten({"key": value}) for value in values])["key"]
+    return infer_fields([flatten_metadata({"key": value}) for value in values])["key"]
 
 
 def kind(*values: Any) -> tuple[str, str, str | None]:
@@ -24,7 +31,7 @@ def kind(*values: Any) -> tuple[str, str, str | None]:
 
 
 def normal(field: Field, value: Any) -> Any:
-    return normalise(flatten({field.name: value}), {field.name: field})[field.name]
+    return normalise_metadata(flatten_metadata({field.name: value}), {field.name: field})[field.name]
 
 
 @pytest.mark.parametrize("text", ["0" * 5000 + "1", "9" * 5000, "0" * 5000 + ".5", " " + "1" * 401])
@@ -89,7 +96,9 @@ def test_semicolons_separate_when_commas_do_not():
 
 
 def test_a_field_that_is_always_empty_is_no_field():
-    assert infer_fields([flatten({"a": None, "b": "", "c": [], "d": " ", "e": {}, "f": [None, "", " "]})]) == {}
+    assert (
+        infer_fields([flatten_metadata({"a": None, "b": "", "c": [], "d": " ", "e": {}, "f": [None, "", " "]})]) == {}
+    )
 
 
 # The normal form.
@@ -97,16 +106,16 @@ def test_a_field_that_is_always_empty_is_no_field():
 
 def test_nested_objects_become_dotted_keys_and_empty_values_go():
     metadata = {"a": {"b": {"c": 1}, "d": None}, "e": [1, None, ""], "f": "", "g": " x ", "h": False, "i": 0}
-    assert flatten(metadata) == {"a.b.c": 1, "e": [1], "g": "x", "h": False, "i": 0}
+    assert flatten_metadata(metadata) == {"a.b.c": 1, "e": [1], "g": "x", "h": False, "i": 0}
 
 
 def test_list_members_are_trimmed_like_single_values():
-    assert flatten({"tags": [" a ", "b\n", "  "]}) == {"tags": ["a", "b"]}
+    assert flatten_metadata({"tags": [" a ", "b\n", "  "]}) == {"tags": ["a", "b"]}
 
 
 def test_dates_of_yaml_and_toml_become_iso_strings():
     given = {"day": date(2024, 1, 2), "at": datetime(2024, 1, 2, 3, 4, tzinfo=UTC), "days": [date(2024, 1, 2)]}
-    assert flatten(given) == {"day": "2024-01-02", "at": "2024-01-02T03:04:00+00:00", "days": ["2024-01-02"]}
+    assert flatten_metadata(given) == {"day": "2024-01-02", "at": "2024-01-02T03:04:00+00:00", "days": ["2024-01-02"]}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +197,7 @@ def test_a_value_that_does_not_fit_is_the_documents_fault(field: Field, given: A
 )
 def test_what_cannot_be_filtered_is_refused_with_the_reason(metadata: dict[str, Any], reason: str):
     with pytest.raises(BadDocument) as caught:
-        flatten(metadata)
+        flatten_metadata(metadata)
     assert reason in str(caught.value)
 
 
@@ -197,11 +206,11 @@ def test_ten_thousand_levels_are_refused_like_six():
     for _ in range(10_000):
         metadata = {"k": metadata}
     with pytest.raises(BadDocument, match="nested deeper than 5 levels"):
-        flatten(metadata)
+        flatten_metadata(metadata)
 
 
 def test_256_keys_are_kept():
-    assert len(flatten({f"k{n}": n for n in range(256)})) == 256
+    assert len(flatten_metadata({f"k{n}": n for n in range(256)})) == 256
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -212,10 +221,10 @@ metadata_values = st.dictionaries(keys, scalars | st.lists(scalars, max_size=4),
 @PROFILE
 @given(st.lists(metadata_values, max_size=5))
 def test_inferred_fields_fit_the_documents_they_come_from(documents: list[dict[str, Any]]):
-    flat = [flatten(document) for document in documents]
+    flat = [flatten_metadata(document) for document in documents]
     fields = infer_fields(flat)
     for metadata in flat:
-        values = normalise(metadata, fields)
+        values = normalise_metadata(metadata, fields)
         assert values.keys() == metadata.keys()
         json.dumps(values, allow_nan=False)
 
@@ -251,7 +260,7 @@ def test_a_schema_says_what_a_document_is_called_and_in_which_unit_numbers_are()
     )
 
     assert (schema["size"].unit, schema.records) == ("kb", ("upload", "上传"))
-    assert from_catalogue(json.loads(json.dumps(to_catalogue(schema)))) == schema
+    assert fields_from_json(json.loads(json.dumps(fields_to_json(schema)))) == schema
     assert (read_schema({"records": []}), read_schema({"fields": {}}).records) == ({}, None)
 
 
@@ -350,11 +359,11 @@ def test_a_long_text_in_a_schema_is_refused_by_its_length_alone(data: Callable[[
 
 def test_fields_survive_the_catalogue_as_json():
     fields = {**infer_fields([{"a": 1, "b": ["x"], "c": "2024-01-01"}]), **read_schema({"fields": {"d": "string"}})}
-    assert from_catalogue(json.loads(json.dumps(to_catalogue(fields)))) == fields
+    assert fields_from_json(json.loads(json.dumps(fields_to_json(fields)))) == fields
 
 
 def test_an_empty_key_that_holds_nothing_is_left_out_like_any_other():
-    assert flatten({"": None, " ": "", "a": {"": []}, "b": 1}) == {"b": 1}
+    assert flatten_metadata({"": None, " ": "", "a": {"": []}, "b": 1}) == {"b": 1}
 
 
 def test_a_schema_field_needs_a_name():

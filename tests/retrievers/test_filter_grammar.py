@@ -5,8 +5,19 @@ import pytest
 
 from retrievers.core import filters
 from retrievers.core.errors import BadFilter
-from retrievers.core.fields import Field
-from retrievers.core.filters import GROUPS, OPERATORS, And, Compare, Not, Or, keys_of, matches, parse, to_json
+from retrievers.core.filters import (
+    GROUPS,
+    OPERATORS,
+    And,
+    FieldCondition,
+    Not,
+    Or,
+    filter_keys,
+    filter_to_json,
+    matches_filter,
+    parse_filter,
+)
+from retrievers.core.metadata import Field
 
 FIELDS = {
     "status": Field("status", "string", "string"),
@@ -21,7 +32,7 @@ STATUS = {"type": "eq", "key": "status", "value": "Final"}
 
 def problem(data: object) -> BadFilter:
     with pytest.raises(BadFilter) as caught:
-        parse(data, FIELDS)
+        parse_filter(data, FIELDS)
     message = str(caught.value)
     assert message.isprintable(), "one line, and nothing that cannot be sent on"
     assert len(message) < 400
@@ -33,7 +44,7 @@ def compare(op: str, key: str, value: object) -> dict[str, Any]:
 
 
 def holds(op: str, key: str, value: object, **values: Any) -> bool:
-    return matches(parse(compare(op, key, value), FIELDS), values)
+    return matches_filter(parse_filter(compare(op, key, value), FIELDS), values)
 
 
 # What a filter means.
@@ -71,9 +82,9 @@ def test_an_ordering_holds_for_a_list_when_any_member_satisfies_it():
 
 
 def test_a_number_is_no_boolean_in_a_filter_and_in_a_document():
-    assert not matches(Compare("eq", "flag", True), {"flag": 1})
-    assert not matches(Compare("eq", "flag", 1), {"flag": True})
-    assert not matches(Compare("in", "flag", (0, 1)), {"flag": False})
+    assert not matches_filter(FieldCondition("eq", "flag", True), {"flag": 1})
+    assert not matches_filter(FieldCondition("eq", "flag", 1), {"flag": True})
+    assert not matches_filter(FieldCondition("in", "flag", (0, 1)), {"flag": False})
     assert '"year" needs a number' in str(problem(compare("eq", "year", True)))
     assert '"open" needs a boolean' in str(problem(compare("eq", "open", 1)))
 
@@ -106,7 +117,7 @@ def test_dates_are_compared_as_moments():
     ],
 )
 def test_dates_have_one_normal_form(given: str, normal: str):
-    assert parse(compare("eq", "published", given), FIELDS) == Compare("eq", "published", normal)
+    assert parse_filter(compare("eq", "published", given), FIELDS) == FieldCondition("eq", "published", normal)
 
 
 # What is refused, and how it is said.
@@ -244,7 +255,7 @@ def test_exists_takes_true_or_false(value: object):
 
 
 def test_exists_without_a_value_means_true():
-    assert parse({"type": "exists", "key": "year"}, FIELDS) == Compare("exists", "year", True)
+    assert parse_filter({"type": "exists", "key": "year"}, FIELDS) == FieldCondition("exists", "year", True)
 
 
 # Limits.
@@ -258,7 +269,7 @@ def nested(levels: int) -> dict[str, Any]:
 
 
 def test_eight_levels_are_read_and_nine_are_refused():
-    parse(nested(8), FIELDS)
+    parse_filter(nested(8), FIELDS)
     assert "nested deeper than 8 levels" in str(problem(nested(9)))
 
 
@@ -267,7 +278,7 @@ def test_ten_thousand_levels_are_refused_like_nine():
 
 
 def test_128_nodes_are_read_and_129_are_refused():
-    parse({"type": "or", "filters": [STATUS] * 127}, FIELDS)
+    parse_filter({"type": "or", "filters": [STATUS] * 127}, FIELDS)
     assert "more than 128 conditions" in str(problem({"type": "or", "filters": [STATUS] * 128}))
 
 
@@ -276,25 +287,25 @@ def test_a_million_filters_are_refused_after_the_128th():
 
 
 def test_1000_values_are_read_and_1001_are_refused():
-    parse(compare("in", "year", list(range(1000))), FIELDS)
+    parse_filter(compare("in", "year", list(range(1000))), FIELDS)
     assert "has 1,001 values; the limit is 1,000" in str(problem(compare("nin", "year", list(range(1001)))))
 
 
 def test_200_000_characters_of_all_values_are_read_and_one_more_is_refused():
     values = ["x" * 1000] * 100
     both = [compare("in", "status", values), compare("nin", "tags", values)]
-    parse({"type": "and", "filters": both}, FIELDS)
+    parse_filter({"type": "and", "filters": both}, FIELDS)
     one_more = {"type": "and", "filters": [*both, compare("eq", "year", 7)]}
     assert "more than 200,000 characters together" in str(problem(one_more))
 
 
 def test_8000_characters_are_read_and_8001_are_refused():
-    parse(compare("eq", "status", "x" * 8000), FIELDS)
+    parse_filter(compare("eq", "status", "x" * 8000), FIELDS)
     assert "more than 8,000 characters" in str(problem(compare("eq", "status", "x" * 8001)))
 
 
 def test_4000_characters_are_sought_inside_texts_and_4001_are_refused():
-    parse(compare("contains", "status", "x" * 4000), FIELDS)
+    parse_filter(compare("contains", "status", "x" * 4000), FIELDS)
     assert "more than 4,000 characters" in str(problem(compare("contains", "status", "x" * 4001)))
 
 
@@ -303,14 +314,16 @@ def test_4000_characters_are_sought_inside_texts_and_4001_are_refused():
 
 def test_a_filter_survives_json():
     data = {"type": "or", "filters": [{"type": "not", "filter": compare("in", "tags", ["a", "b"])}, STATUS]}
-    wanted = parse(data, FIELDS)
-    assert wanted == Or((Not(Compare("in", "tags", ("a", "b"))), Compare("eq", "status", "Final")))
-    assert json.loads(json.dumps(to_json(wanted))) == data
+    wanted = parse_filter(data, FIELDS)
+    assert wanted == Or((Not(FieldCondition("in", "tags", ("a", "b"))), FieldCondition("eq", "status", "Final")))
+    assert json.loads(json.dumps(filter_to_json(wanted))) == data
 
 
 def test_keys_of_a_filter_are_all_fields_it_names():
-    wanted = And((Compare("eq", "a", 1), Not(Or((Compare("eq", "b", 1), Compare("exists", "c", True))))))
-    assert keys_of(wanted) == {"a", "b", "c"}
+    wanted = And(
+        (FieldCondition("eq", "a", 1), Not(Or((FieldCondition("eq", "b", 1), FieldCondition("exists", "c", True)))))
+    )
+    assert filter_keys(wanted) == {"a", "b", "c"}
 
 
 def test_the_values_of_the_largest_filter_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch):
@@ -326,9 +339,9 @@ def test_the_values_of_the_largest_filter_are_not_read_one_by_one(monkeypatch: p
     texts, numbers = [chr(0x4E00 + n) for n in range(1000)], [n % 10 for n in range(1000)]
     parts = [{"type": "in", "key": key, "value": some} for key, some in (("s", texts), ("n", numbers))]
 
-    largest = parse({"type": "and", "filters": parts * 60}, fields)
+    largest = parse_filter({"type": "and", "filters": parts * 60}, fields)
 
-    assert (read, to_json(largest)) == ([], {"type": "and", "filters": parts * 60})
+    assert (read, filter_to_json(largest)) == ([], {"type": "and", "filters": parts * 60})
 
 
 @pytest.mark.parametrize(
@@ -345,4 +358,4 @@ def test_the_values_of_the_largest_filter_are_not_read_one_by_one(monkeypatch: p
 def test_one_bad_value_among_good_ones_is_named(key: str, values: list[object], fault: str):
     fields = {"s": Field("s", "string", "string"), "n": Field("n", "number", "number")}
     with pytest.raises(BadFilter, match=fault):
-        parse({"type": "in", "key": key, "value": values}, fields)
+        parse_filter({"type": "in", "key": key, "value": values}, fields)

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from retrievers.core.fields import Field, flatten, normalise
 from retrievers.core.filters import (
     MAX_SOUGHT_CHARACTERS,
     OPERATORS,
     And,
-    Compare,
+    FieldCondition,
     Filter,
     Not,
     Or,
-    matches,
-    parse,
-    to_json,
-    to_jsonpath,
+    filter_to_json,
+    filter_to_jsonpath,
+    matches_filter,
+    parse_filter,
 )
+from retrievers.core.metadata import Field, flatten_metadata, normalise_metadata
 
 PROFILE = settings(
     derandomize=True,
@@ -96,7 +96,7 @@ def document(dice: random.Random, pool: Pool) -> dict[str, Any]:
             metadata[field.name] = values
         else:
             metadata[field.name] = values[0] if values else None
-    return normalise(flatten(metadata), FIELDS)
+    return normalise_metadata(flatten_metadata(metadata), FIELDS)
 
 
 def comparison(dice: random.Random, pool: Pool) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def in_postgres(
             SELECT n, path::jsonpath AS path FROM unnest(%s::text[]) WITH ORDINALITY AS given (path, n))
         SELECT array_agg(d.fields @@ f.path ORDER BY d.n) FROM filter f CROSS JOIN document d GROUP BY f.n ORDER BY f.n
         """,
-        (json.dumps(documents), [to_jsonpath(one) for one in wanted]),
+        (json.dumps(documents), [filter_to_jsonpath(one) for one in wanted]),
     ).fetchall()
     return [row[0] for row in rows]
 
@@ -150,10 +150,10 @@ def differences(
 ) -> list[tuple[Any, str, dict[str, Any]]]:
     """Return each filter, as JSON and as jsonpath, with a document that Python and PostgreSQL judge differently."""
     return [
-        (to_json(one), to_jsonpath(one), values)
+        (filter_to_json(one), filter_to_jsonpath(one), values)
         for one, answers in zip(wanted, in_postgres(connection, wanted, documents), strict=True)
         for values, answer in zip(documents, answers, strict=True)
-        if matches(one, values) is not answer
+        if matches_filter(one, values) is not answer
     ]
 
 
@@ -165,7 +165,7 @@ def test_python_and_postgres_agree_on_every_generated_pair(
 ) -> None:
     dice = random.Random(seed)
     documents = [document(dice, pool) for _ in range(DOCUMENTS)]
-    wanted = [parse(expression(dice, pool), FIELDS) for _ in range(FILTERS)]
+    wanted = [parse_filter(expression(dice, pool), FIELDS) for _ in range(FILTERS)]
     assert differences(connection, wanted, documents) == []
 
 
@@ -177,7 +177,7 @@ def test_every_odd_value_is_compared_alike_with_every_other(connection: psycopg.
     documents += [{}, {key: []}] if field.type == "list" else [{}]
     ops = ["eq", "ne", "gt", "gte", "lt", "lte"]
     ops += ["prefix", "contains"] if field.item == "string" else []
-    wanted: list[Filter] = [Compare(op, key, value) for op in ops for value in pool]
+    wanted: list[Filter] = [FieldCondition(op, key, value) for op in ops for value in pool]
     assert differences(connection, wanted, documents) == []
 
 
@@ -186,13 +186,15 @@ def test_values_of_another_type_than_the_field_are_compared_alike(connection: ps
     documents = [{"mixed": value} for value in values] + [{}]
     scalars: list[Any] = ["1", "true", "a", "", 1, 0, True, False, 0.5]
     wanted: list[Filter] = [
-        Compare(op, "mixed", value)
+        FieldCondition(op, "mixed", value)
         for op in ("eq", "ne", "gt", "gte", "lt", "lte", "contains")
         for value in scalars
         if not (isinstance(value, bool) and op in ("gt", "gte", "lt", "lte"))
     ]
-    wanted += [Compare("prefix", "mixed", value) for value in ("", "1", "t")]
-    wanted += [Compare(op, "mixed", tuple(some)) for op in ("in", "nin") for some in ([], [1], ["1", True], [False, 0])]
+    wanted += [FieldCondition("prefix", "mixed", value) for value in ("", "1", "t")]
+    wanted += [
+        FieldCondition(op, "mixed", tuple(some)) for op in ("in", "nin") for some in ([], [1], ["1", True], [False, 0])
+    ]
     assert differences(connection, wanted, documents) == []
 
 
@@ -202,9 +204,9 @@ def test_a_filter_and_its_negation_part_the_documents(pool: Pool, seed: int) -> 
     dice = random.Random(seed)
     documents = [document(dice, pool) for _ in range(40)]
     for _ in range(20):
-        wanted = parse(expression(dice, pool), FIELDS)
+        wanted = parse_filter(expression(dice, pool), FIELDS)
         for values in documents:
-            assert matches(wanted, values) is not matches(Not(wanted), values)
+            assert matches_filter(wanted, values) is not matches_filter(Not(wanted), values)
 
 
 @PROFILE
@@ -215,12 +217,12 @@ def test_ne_and_nin_are_exact_opposites_of_eq_and_in(pool: Pool, seed: int) -> N
     for field in FIELDS.values():
         value = dice.choice(pool[field.item])
         for values in documents:
-            one = parse({"type": "eq", "key": field.name, "value": value}, FIELDS)
-            other = parse({"type": "ne", "key": field.name, "value": value}, FIELDS)
-            assert matches(one, values) is not matches(other, values)
-            one = parse({"type": "in", "key": field.name, "value": [value]}, FIELDS)
-            other = parse({"type": "nin", "key": field.name, "value": [value]}, FIELDS)
-            assert matches(one, values) is not matches(other, values)
+            one = parse_filter({"type": "eq", "key": field.name, "value": value}, FIELDS)
+            other = parse_filter({"type": "ne", "key": field.name, "value": value}, FIELDS)
+            assert matches_filter(one, values) is not matches_filter(other, values)
+            one = parse_filter({"type": "in", "key": field.name, "value": [value]}, FIELDS)
+            other = parse_filter({"type": "nin", "key": field.name, "value": [value]}, FIELDS)
+            assert matches_filter(one, values) is not matches_filter(other, values)
 
 
 @PROFILE
@@ -229,9 +231,13 @@ def test_a_further_condition_never_adds_a_document_and_an_alternative_never_lose
     dice = random.Random(seed)
     documents = [document(dice, pool) for _ in range(40)]
     for _ in range(10):
-        one, other = (parse(expression(dice, pool), FIELDS) for _ in range(2))
+        one, other = (parse_filter(expression(dice, pool), FIELDS) for _ in range(2))
         for values in documents:
-            assert matches(And((one, other)), values) <= matches(one, values) <= matches(Or((one, other)), values)
+            assert (
+                matches_filter(And((one, other)), values)
+                <= matches_filter(one, values)
+                <= matches_filter(Or((one, other)), values)
+            )
 
 
 @PROFILE
@@ -239,8 +245,8 @@ def test_a_further_condition_never_adds_a_document_and_an_alternative_never_lose
 def test_a_filter_written_as_json_is_read_back_the_same(pool: Pool, seed: int) -> None:
     dice = random.Random(seed)
     for _ in range(40):
-        wanted = parse(expression(dice, pool), FIELDS)
-        assert parse(json.loads(json.dumps(to_json(wanted))), FIELDS) == wanted
+        wanted = parse_filter(expression(dice, pool), FIELDS)
+        assert parse_filter(json.loads(json.dumps(filter_to_json(wanted))), FIELDS) == wanted
 
 
 DIFFERENT = "".join(map(chr, range(0x4E00, 0x4E00 + MAX_SOUGHT_CHARACTERS)))
@@ -250,14 +256,14 @@ DIFFERENT = "".join(map(chr, range(0x4E00, 0x4E00 + MAX_SOUGHT_CHARACTERS)))
 @pytest.mark.parametrize(
     "wanted",
     [
-        Compare("contains", "text", "x" * MAX_SOUGHT_CHARACTERS),
-        Compare("contains", "text", DIFFERENT),
-        Compare("contains", "text", "(" * MAX_SOUGHT_CHARACTERS),
-        Compare("prefix", "text", "x" * 8000),
-        Compare("eq", "text", "\\" * 8000),
-        Compare("in", "text", tuple(f"value {n}" for n in range(1000))),
-        Compare("nin", "number", tuple(range(1000))),
-        And(tuple(Compare("in", "text", tuple(f"{n} {m}" for m in range(1000))) for n in range(127))),
+        FieldCondition("contains", "text", "x" * MAX_SOUGHT_CHARACTERS),
+        FieldCondition("contains", "text", DIFFERENT),
+        FieldCondition("contains", "text", "(" * MAX_SOUGHT_CHARACTERS),
+        FieldCondition("prefix", "text", "x" * 8000),
+        FieldCondition("eq", "text", "\\" * 8000),
+        FieldCondition("in", "text", tuple(f"value {n}" for n in range(1000))),
+        FieldCondition("nin", "number", tuple(range(1000))),
+        And(tuple(FieldCondition("in", "text", tuple(f"{n} {m}" for m in range(1000))) for n in range(127))),
     ],
     ids=["contains", "contains different", "contains brackets", "prefix", "eq", "in", "nin", "the largest filter"],
 )
@@ -276,4 +282,4 @@ def test_deepest_nesting_works_in_postgres(connection: psycopg.Connection) -> No
     node: dict[str, Any] = {"type": "eq", "key": "flag", "value": True}
     for _ in range(7):
         node = {"type": "not", "filter": node}
-    assert differences(connection, [parse(node, FIELDS)], [{"flag": True}, {"flag": False}, {}]) == []
+    assert differences(connection, [parse_filter(node, FIELDS)], [{"flag": True}, {"flag": False}, {}]) == []

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from retrievers.core import heap
+from retrievers.core import process_memory
 from retrievers.core.errors import BadDocument, BadFilter
-from retrievers.core.fields import Field, flatten
-from retrievers.core.filters import parse
+from retrievers.core.filters import parse_filter
+from retrievers.core.metadata import Field, flatten_metadata
 
 # A large body is freed first, which is what makes the library keep blocks of up to its size. Then 40 bodies come, a
 # small block that stays after each, and the bodies are freed.
 _UPLOADS = """
 import sys
-from retrievers.core import heap
+from retrievers.core import process_memory
 if sys.argv[1] == "returned":
-    heap.return_freed_memory()
+    process_memory.configure_malloc()
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 bytearray(30 << 20)
@@ -42,9 +42,9 @@ def test_freed_uploads_are_returned_to_the_system() -> None:
 
 # 400,000 small objects, as from a parsed body of 7 MB. Beside every thousandth lies one of a reference cycle.
 _SMALL = """
-from retrievers.core import heap
-heap.return_freed_memory()
-heap.settle()
+from retrievers.core import process_memory
+process_memory.configure_malloc()
+process_memory.freeze_objects()
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 before = resident()
@@ -56,7 +56,7 @@ for number in range(400_000):
         cycle.append(cycle)
 del body, cycle
 held = resident()
-heap.give_back()
+process_memory.release_memory()
 print((held - before) >> 20, (resident() - before) >> 20)
 """
 
@@ -74,11 +74,11 @@ _FIELDS = {"a": Field("a", "string", "string")}
 @pytest.mark.parametrize(
     "work",
     [
-        lambda: flatten({"a": {"b": {"c": [1, 2]}}}),
-        lambda: flatten({str(number): number for number in range(2000)}),
-        lambda: parse({"type": "not", "filter": {"type": "eq", "key": "a", "value": "b"}}, _FIELDS),
-        lambda: parse({"type": "and", "filters": [5]}, _FIELDS),
-        heap.trim,
+        lambda: flatten_metadata({"a": {"b": {"c": [1, 2]}}}),
+        lambda: flatten_metadata({str(number): number for number in range(2000)}),
+        lambda: parse_filter({"type": "not", "filter": {"type": "eq", "key": "a", "value": "b"}}, _FIELDS),
+        lambda: parse_filter({"type": "and", "filters": [5]}, _FIELDS),
+        process_memory.trim_heap,
     ],
 )
 def test_work_of_every_document_and_filter_leaves_no_reference_cycle(work: Callable[[], object]) -> None:

@@ -12,14 +12,23 @@ from typing import Any
 
 import pytest
 
-from agent.answering.passages import join_adjacent
+from agent.answering.passage_selection import join_adjacent
 from agent.testing import Fault, ScriptedServer
-from retrievers.core.crowd import UNREADABLE
 from retrievers.core.errors import Unavailable
+from retrievers.core.json_limits import UNREADABLE
 from retrievers.core.types import Query, Scope
-from retrievers.http.bounds import USUAL
-from retrievers.http.client import Client, ProviderRefusal
-from retrievers.http.found import MOST_CHARACTERS, ProviderHit, address, cleaned, hits_of, number, part, records
+from retrievers.http.json_client import JsonClient, ProviderRefusal
+from retrievers.http.provider_hits import (
+    MOST_CHARACTERS,
+    ProviderHit,
+    clean_text,
+    convert_provider_hits,
+    finite_number,
+    json_objects,
+    safe_link,
+    value_at,
+)
+from retrievers.http.response_limits import DEFAULT_RESPONSE_LIMITS
 
 KEY = "sk/very+secret key"
 QUERY = Query("q", "en", Scope("t", ()), limit=10)
@@ -27,8 +36,8 @@ AT = datetime(2026, 11, 20, 8, tzinfo=UTC)
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    client = Client("web", secrets=[KEY, ""])
+async def client() -> AsyncIterator[JsonClient]:
+    client = JsonClient("web", secrets=[KEY, ""])
     yield client
     await client.aclose()
 
@@ -40,19 +49,21 @@ def no_key_in_logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert KEY not in caplog.text
 
 
-async def failure(client: Client, server: ScriptedServer, **more: Any) -> Unavailable:
+async def failure(client: JsonClient, server: ScriptedServer, **more: Any) -> Unavailable:
     with pytest.raises(Unavailable) as caught:
-        await client.json("GET", f"{server.root_url}/x", headers={"X-Key": KEY}, **more)
+        await client.request_json("GET", f"{server.root_url}/x", headers={"X-Key": KEY}, **more)
     assert KEY not in str(caught.value)
     assert not any(ord(character) < 32 for character in str(caught.value))
     return caught.value
 
 
-async def test_a_request_is_sent_as_it_was_asked_for(client: Client):
+async def test_a_request_is_sent_as_it_was_asked_for(client: JsonClient):
     with ScriptedServer(other=lambda request: {"seen": request.body}) as server:
-        answer = await client.json("POST", f"{server.root_url}/a", body={"text": "né \ud800"}, headers={"X-Key": "k"})
-        await client.json("GET", f"{server.root_url}/b?c=1", params={})
-        await client.json("GET", f"{server.root_url}/b", params={"q": "猫 \udc00&", "count": 5, "none": None})
+        answer = await client.request_json(
+            "POST", f"{server.root_url}/a", body={"text": "né \ud800"}, headers={"X-Key": "k"}
+        )
+        await client.request_json("GET", f"{server.root_url}/b?c=1", params={})
+        await client.request_json("GET", f"{server.root_url}/b", params={"q": "猫 \udc00&", "count": 5, "none": None})
     assert answer == {"seen": {"text": "né ?"}}
     posted, plain, asked = server.requests
     assert (posted.method, posted.headers["content-type"], posted.headers["x-key"]) == ("POST", "application/json", "k")
@@ -74,7 +85,7 @@ async def test_a_request_is_sent_as_it_was_asked_for(client: Client):
         ("[" * 50_000, "HTTP 418: I'm a Teapot"),
     ],
 )
-async def test_an_error_says_what_the_provider_says(client: Client, body: Any, reason: str):
+async def test_an_error_says_what_the_provider_says(client: JsonClient, body: Any, reason: str):
     text = json.dumps(body) if isinstance(body, dict) else body
     with ScriptedServer(faults=[Fault(status=418, body=text)]) as server:
         error = await failure(client, server)
@@ -87,9 +98,9 @@ async def test_an_error_says_what_the_provider_says(client: Client, body: Any, r
     "fault",
     [Fault(status=500), Fault(status=429, headers={"Retry-After": "0"}), Fault(reset=True), Fault(truncated=True)],
 )
-async def test_what_may_pass_is_tried_again_once(client: Client, fault: Fault):
+async def test_what_may_pass_is_tried_again_once(client: JsonClient, fault: Fault):
     with ScriptedServer(faults=[fault], other=lambda _: {"ok": True}) as server:
-        assert await client.json("GET", f"{server.root_url}/x") == {"ok": True}
+        assert await client.request_json("GET", f"{server.root_url}/x") == {"ok": True}
     assert len(server.requests) == 2
     with ScriptedServer(faults=repeat(fault), other=lambda _: {"ok": True}) as server:
         await failure(client, server)
@@ -97,26 +108,26 @@ async def test_what_may_pass_is_tried_again_once(client: Client, fault: Fault):
 
 
 @pytest.mark.parametrize("body", ["", "not JSON", "[" * 40, b"\xff\xfe\x00"])
-async def test_an_answer_that_is_not_json_is_paid_for_once(client: Client, body: bytes | str):
+async def test_an_answer_that_is_not_json_is_paid_for_once(client: JsonClient, body: bytes | str):
     with ScriptedServer(faults=repeat(Fault(body=body)), other=lambda _: {}) as server:
         assert (await failure(client, server)).reason == "its answer is not JSON"
     assert len(server.requests) == 1
 
 
-async def test_a_long_wait_is_reported_and_not_waited_for(client: Client):
+async def test_a_long_wait_is_reported_and_not_waited_for(client: JsonClient):
     with ScriptedServer(faults=repeat(Fault(status=429, headers={"Retry-After": "30"}))) as server:
         error = await failure(client, server)
     assert (error.retry_after_s, len(server.requests)) == (30.0, 1)
 
 
-async def test_a_wait_that_there_is_no_time_for_is_reported_as_what_it_is(client: Client):
+async def test_a_wait_that_there_is_no_time_for_is_reported_as_what_it_is(client: JsonClient):
     with ScriptedServer(faults=repeat(Fault(status=429, headers={"Retry-After": "9"}))) as server:
         error = await failure(client, server, timeout_s=8)
     assert isinstance(error, ProviderRefusal)
     assert (error.status, len(server.requests)) == (429, 1)
 
 
-async def test_a_wait_may_be_a_date(client: Client):
+async def test_a_wait_may_be_a_date(client: JsonClient):
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
     with ScriptedServer(faults=[Fault(status=503, headers={"Retry-After": later})]) as server:
         error = await failure(client, server)
@@ -124,19 +135,19 @@ async def test_a_wait_may_be_a_date(client: Client):
 
 
 @pytest.mark.parametrize("value", ["nan", "1e999", "soon", "Mon, 32 Foo 2026 99:99:99 GMT", "-5", ""])
-async def test_a_wait_that_says_nothing_is_none(client: Client, value: str):
+async def test_a_wait_that_says_nothing_is_none(client: JsonClient, value: str):
     with ScriptedServer(faults=repeat(Fault(status=429, headers={"Retry-After": value}))) as server:
         error = await failure(client, server)
     assert error.retry_after_s in (None, 0.0)
     assert len(server.requests) == 2
 
 
-async def test_a_slow_answer_ends_in_time(client: Client):
+async def test_a_slow_answer_ends_in_time(client: JsonClient):
     with ScriptedServer(faults=[Fault(delay_s=30)]) as server:
         assert (await failure(client, server, timeout_s=0.1)).reason == "no answer within 0.1 s"
 
 
-async def test_a_redirect_is_not_followed_since_the_key_would_travel(client: Client):
+async def test_a_redirect_is_not_followed_since_the_key_would_travel(client: JsonClient):
     with ScriptedServer() as other:
         to = Fault(status=302, headers={"Location": f"{other.root_url}/y"}, body="")
         with ScriptedServer(faults=[to]) as server:
@@ -144,17 +155,17 @@ async def test_a_redirect_is_not_followed_since_the_key_would_travel(client: Cli
         assert other.requests == []
 
 
-async def test_a_packed_answer_is_unpacked(client: Client):
+async def test_a_packed_answer_is_unpacked(client: JsonClient):
     packed = Fault(body=gzip.compress(b'{"a": [1, 2]}'), headers={"Content-Encoding": "gzip"})
     with ScriptedServer(faults=[packed], other=lambda _: {}) as server:
-        assert await client.json("GET", f"{server.root_url}/x") == {"a": [1, 2]}
+        assert await client.request_json("GET", f"{server.root_url}/x") == {"a": [1, 2]}
     assert server.requests[0].headers["accept-encoding"] == "gzip"
 
 
 @pytest.mark.parametrize(
     ("body", "encoding", "reason"),
     [
-        (b'"' + b"a" * USUAL.bytes + b'"', "identity", "its answer is longer than 4 MiB"),
+        (b'"' + b"a" * DEFAULT_RESPONSE_LIMITS.bytes + b'"', "identity", "its answer is longer than 4 MiB"),
         (gzip.compress(b" " * 100_000_000), "gzip", "its answer is longer than 4 MiB"),
         (b"no gzip", "gzip", "its answer cannot be unpacked"),
         (gzip.compress(b"{}")[:-12], "gzip", "its answer is not JSON"),
@@ -171,7 +182,7 @@ async def test_a_packed_answer_is_unpacked(client: Client):
     ],
     ids=["long", "bomb", "not packed", "cut", "deep", "deeper", "too deep by one", "values", "numbers", "unknown"],
 )
-async def test_an_answer_is_bounded_however_it_is_packed(client: Client, body: bytes, encoding: str, reason: str):
+async def test_an_answer_is_bounded_however_it_is_packed(client: JsonClient, body: bytes, encoding: str, reason: str):
     fault = Fault(body=body, headers={"Content-Encoding": encoding})
     with ScriptedServer(faults=[fault], other=lambda _: {}) as server:
         assert (await failure(client, server)).reason == reason
@@ -189,9 +200,11 @@ async def test_an_answer_is_bounded_however_it_is_packed(client: Client, body: b
         ("http://127.0.0.1:1/", KEY + "é"),
     ],
 )
-async def test_an_address_or_a_key_that_cannot_be_sent_is_an_error_without_either(client: Client, url: str, key: str):
+async def test_an_address_or_a_key_that_cannot_be_sent_is_an_error_without_either(
+    client: JsonClient, url: str, key: str
+):
     with pytest.raises(Unavailable) as caught:
-        await client.json("GET", url, headers={"X-Key": key})
+        await client.request_json("GET", url, headers={"X-Key": key})
     assert "sk/" not in str(caught.value)
 
 
@@ -199,7 +212,7 @@ async def test_an_address_or_a_key_that_cannot_be_sent_is_an_error_without_eithe
 
 
 def ids(found: list[ProviderHit], query: Query = QUERY) -> list[str]:
-    return [hit.id.document_id for hit in hits_of(found, query, "web", at=AT)]
+    return [hit.id.document_id for hit in convert_provider_hits(found, query, "web", at=AT)]
 
 
 def test_scores_order_the_hits_where_every_one_has_one():
@@ -214,7 +227,7 @@ def test_scores_order_the_hits_where_every_one_has_one():
 
 
 def test_a_hit_is_cited_by_its_address_and_marked_untrusted():
-    (hit,) = hits_of(
+    (hit,) = convert_provider_hits(
         [ProviderHit("text", "Title", "https://a.example/p", metadata={"untrusted": False})], QUERY, "web", at=AT
     )
     assert hit.chunk is not None
@@ -230,7 +243,7 @@ def test_passages_of_one_document_are_no_neighbours():
         ProviderHit("one", id="d"),
         ProviderHit("three", id="d"),
     ]
-    chunks = [hit.chunk for hit in hits_of(found, QUERY, "cloud", at=AT) if hit.chunk]
+    chunks = [hit.chunk for hit in convert_provider_hits(found, QUERY, "cloud", at=AT) if hit.chunk]
     assert [chunk.text for chunk in chunks] == ["one", "two", "three"]
     assert [passage.text for passage in join_adjacent(chunks)] == ["one", "two", "three"]
 
@@ -242,7 +255,7 @@ def test_what_is_empty_is_left_out_and_the_rest_cut():
         ProviderHit("x" * 30_000),
         *(ProviderHit(f"t{n}") for n in range(20)),
     ]
-    hits = hits_of(found, QUERY, "web", at=AT)
+    hits = convert_provider_hits(found, QUERY, "web", at=AT)
     assert len(hits) == 10
     assert [len(hit.chunk.text) for hit in hits[:2] if hit.chunk] == [3, MOST_CHARACTERS]
     assert hits[0].id.document_id == "web-2"
@@ -274,13 +287,17 @@ def test_long_ids_that_begin_alike_stay_apart():
     ],
 )
 def test_only_web_addresses_are_links(value: object, url: str | None):
-    assert address(value) == url
+    assert safe_link(value) == url
 
 
 def test_values_of_other_types_are_none():
-    assert [number(value) for value in (1, 0.5, math.nan, math.inf, True, "1", None, 10**400)] == [1, 0.5, *[None] * 6]
-    assert [cleaned(value) for value in (" a ", 1, None, ["a"])] == ["a", "", "", ""]
-    assert records([{"a": 1}, 2, None, [], {}]) == [{"a": 1}, {}]
-    assert records({"a": 1}) == records("text") == records(None) == []
-    assert part({"a": {"b": 1}}, "a", "b") == 1
-    assert part({"a": [1]}, "a", "b") is part(None, "a") is None
+    assert [finite_number(value) for value in (1, 0.5, math.nan, math.inf, True, "1", None, 10**400)] == [
+        1,
+        0.5,
+        *[None] * 6,
+    ]
+    assert [clean_text(value) for value in (" a ", 1, None, ["a"])] == ["a", "", "", ""]
+    assert json_objects([{"a": 1}, 2, None, [], {}]) == [{"a": 1}, {}]
+    assert json_objects({"a": 1}) == json_objects("text") == json_objects(None) == []
+    assert value_at({"a": {"b": 1}}, "a", "b") == 1
+    assert value_at({"a": [1]}, "a", "b") is value_at(None, "a") is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retrievers.text.ids import words_for_documents
+from retrievers.text.document_ids import infer_document_nouns
 
 
 def numbered(titles: list[str], beginning: str = "x") -> list[tuple[str, str]]:
@@ -33,4 +33,4 @@ def numbered(titles: list[str], beginning: str = "x") -> list[tuple[str, str]]:
 def test_documents_are_called_what_most_ids_begin_with_and_nearly_all_titles_name(
     named: list[tuple[str, str]], words: tuple[str, ...]
 ):
-    assert words_for_documents(named) == words
+    assert infer_document_nouns(named) == words

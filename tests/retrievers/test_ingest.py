@@ -16,16 +16,16 @@ import numpy as np
 import psycopg
 import pytest
 
+from retrievers.core.collection_schema import read_schema
 from retrievers.core.errors import BadRequest, EmbedderMismatch, Unavailable
-from retrievers.core.fields import Field
-from retrievers.core.schema import read_schema
+from retrievers.core.metadata import Field
 from retrievers.embed import Vectors
-from retrievers.ingest import collections, run, store
+from retrievers.ingest import collections, document_store, run
 from retrievers.ingest import rows as rows_of
+from retrievers.ingest.derived_data import update_derived_data
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.report import Report
+from retrievers.ingest.report import IngestReport
 from retrievers.ingest.run import ingest
-from retrievers.ingest.settle import settle
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder
@@ -99,7 +99,7 @@ def varied(count: int, seed: int = 1) -> list[Document]:
 
 async def load(
     database: Database, items: Sequence[Document | RejectedItem], embedder: HashEmbedder | None = None, **options: Any
-) -> Report:
+) -> IngestReport:
     tenant, collection = options.pop("tenant", TENANT), options.pop("collection", "docs")
     return await ingest(database, embedder or HashEmbedder(), tenant, collection, items, **options)
 
@@ -107,12 +107,12 @@ async def load(
 async def remove(database: Database, ids: Sequence[str], tenant: str = TENANT) -> int:
     async with database.transaction(tenant) as connection:
         row = await collections.open_collection(connection, tenant, "docs")
-        removed = await store.remove_documents(connection, tenant, row[0], ids)
-        await settle(connection, tenant, row[0])
+        removed = await document_store.remove_documents(connection, tenant, row[0], ids)
+        await update_derived_data(connection, tenant, row[0])
     return removed
 
 
-def counts(report: Report) -> tuple[int, int, int, int]:
+def counts(report: IngestReport) -> tuple[int, int, int, int]:
     return (report.inserted, report.updated, report.unchanged, len(report.failed))
 
 
@@ -325,9 +325,9 @@ async def test_the_passages_of_a_large_document_are_written_once(
 
     def counted(rows: Sequence[Any], mean: float) -> Any:
         weighed.extend(row[0] for row in rows)
-        return rows_of.reweighed(rows, mean)
+        return rows_of.recompute_bm25(rows, mean)
 
-    monkeypatch.setattr("retrievers.ingest.settle.reweighed", counted)
+    monkeypatch.setattr("retrievers.ingest.derived_data.recompute_bm25", counted)
     small, large = document("small"), document("large", " ".join(f"term{n}" for n in range(5000)))
 
     await load(database, [small])
@@ -344,13 +344,13 @@ async def test_of_a_new_version_the_counts_of_other_terms_alone_are_written(
     database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     written: list[tuple[str, int]] = []
-    count_terms = store.counts.count_terms
+    count_terms = document_store.collection_counts.count_terms
 
     async def noted(connection: Any, tenant: str, number: int, changes: Sequence[tuple[str, int]]) -> None:
         written.extend(changes)
         await count_terms(connection, tenant, number, changes)
 
-    monkeypatch.setattr(store.counts, "count_terms", noted)
+    monkeypatch.setattr(document_store.collection_counts, "count_terms", noted)
     await load(database, [document("a", "Oil the rotor.")])
     written.clear()
     await load(database, [document("a", "Oil the blade.")])

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from retrievers.core.errors import BadDocument
-from retrievers.core.types import whole
+from retrievers.core.types import unrestricted_viewer
 from retrievers.embed import Vectors
-from retrievers.ingest import rows, run, validate, values
+from retrievers.ingest import document_validation, field_statistics, rows, run
+from retrievers.ingest.collection_counts import _UNCOUNT_TERMS
 from retrievers.ingest.collections import Connection
-from retrievers.ingest.counts import _UNCOUNT_TERMS
 from retrievers.ingest.documents import Document
-from retrievers.ingest.prepare import MAX_METADATA_BYTES, check
-from retrievers.ingest.report import Report
+from retrievers.ingest.preparation import MAX_METADATA_BYTES, check_document
+from retrievers.ingest.report import IngestReport
 from retrievers.ingest.run import ingest
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder, longest_hold
@@ -86,14 +86,14 @@ async def test_documents_that_cannot_be_stored_are_judged_once_and_beside_the_lo
 ):
     await ingest(database, Constant(), "acme", "docs", [Document("a", "a", "A", "rotor", metadata={"year": 1})])
     judged: list[str] = []
-    judge = validate.check
+    judge = document_validation.check_document
 
     def watched(document: Document) -> None:
         assert threading.current_thread() is not threading.main_thread()
         judged.append(document.id)
         judge(document)
 
-    monkeypatch.setattr(validate, "check", watched)
+    monkeypatch.setattr(document_validation, "check_document", watched)
     documents = [Document(f"b{n}", f"b{n}", "B", "rotor", metadata=one) for n, one in enumerate(bad)]
     documents += [Document(f"c{n}", f"c{n}", "C", "rotor", metadata={"year": 2}) for n in range(good)]
     started = time.process_time()
@@ -123,23 +123,23 @@ class Counted(list[int]):
 def test_metadata_that_is_too_large_is_refused_before_it_is_written_as_json(inside: Callable[[object], object]):
     values = Counted(range(1_000_000))
     with pytest.raises(BadDocument, match=TOO_MUCH):
-        check(Document("a", "a", "A", "rotor", metadata={"numbers": inside(values)}))
+        check_document(Document("a", "a", "A", "rotor", metadata={"numbers": inside(values)}))
     assert values.reads <= MAX_METADATA_BYTES
 
 
 def test_metadata_may_have_the_largest_size_and_no_byte_more():
     room = MAX_METADATA_BYTES - len('{"a": ""}')
     for value in ("x" * room, [0] * (room // 3)):
-        check(Document("a", "a", "A", "rotor", metadata={"a": value}))
+        check_document(Document("a", "a", "A", "rotor", metadata={"a": value}))
     with pytest.raises(BadDocument, match=TOO_MUCH):
-        check(Document("a", "a", "A", "rotor", metadata={"a": "x" * (room + 1)}))
+        check_document(Document("a", "a", "A", "rotor", metadata={"a": "x" * (room + 1)}))
 
 
 async def test_terms_that_are_gone_are_not_compared_with_all_others(database: Database):
     terms = tuple(f"term{n}" for n in range(3000))
     await ingest(database, Constant(), "acme", "docs", [Document("a", "a", "A", "Some text.", important=terms)])
     values = {"tenant": "acme", "collection": 1, "ids": ["a"]}
-    async with database.transaction(whole("acme")) as connection:
+    async with database.transaction(unrestricted_viewer("acme")) as connection:
         planned = await connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {_UNCOUNT_TERMS}".encode(), values)
         ((plan,),) = await planned.fetchall()
         left = await connection.execute("SELECT count(*), sum(chunks) FROM signalbox.term")
@@ -172,11 +172,11 @@ async def test_a_transaction_writes_few_documents_with_many_values_or_terms(
     monkeypatch.setattr(run, "_BATCH_PASSAGES", 32)
     at_once: list[int] = []
 
-    async def written(connection: Connection, report: Report, inserted: int, updated: int) -> None:
+    async def written(connection: Connection, report: IngestReport, inserted: int, updated: int) -> None:
         at_once.append(inserted)
 
     documents = [Document(f"d{n}", f"d{n}", "A", "Some text.", **much) for n in range(15)]
-    await ingest(database, Constant(), "acme", "docs", documents, written=written)
+    await ingest(database, Constant(), "acme", "docs", documents, on_write=written)
 
     assert sum(at_once) == 15
     assert max(at_once) < 8
@@ -193,7 +193,11 @@ async def test_values_are_counted_and_written_in_parts_beside_the_loop(
     """The driver turns the rows of a statement into parameters on the event loop."""
     at_once: list[int] = []
     computing = set[object]()
-    columns, words, add = values._word_columns, values._words, values.Changes.add
+    columns, words, add = (
+        field_statistics._word_columns,
+        field_statistics._words,
+        field_statistics.FieldValueChanges.add,
+    )
 
     def of_words(rows: Any) -> dict[str, Any]:
         at_once.append(len(rows))
@@ -207,17 +211,17 @@ async def test_values_are_counted_and_written_in_parts_beside_the_loop(
         computing.add(threading.current_thread())
         add(*given)
 
-    monkeypatch.setattr(values, "_ROWS_AT_ONCE", 50)
-    monkeypatch.setattr(values, "_word_columns", of_words)
-    monkeypatch.setattr(values, "_words", split)
-    monkeypatch.setattr(values.Changes, "add", counted)
+    monkeypatch.setattr(field_statistics, "_ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(field_statistics, "_word_columns", of_words)
+    monkeypatch.setattr(field_statistics, "_words", split)
+    monkeypatch.setattr(field_statistics.FieldValueChanges, "add", counted)
     await ingest(database, Constant(), "acme", "docs", MANY)
     held = [replace(one, metadata={"tags": ["tag 0 0", "tag 7 7"]}) for one in MANY]
     await ingest(database, Constant(), "acme", "docs", held)
 
     assert max(at_once) <= 50
     assert threading.main_thread() not in computing
-    async with database.transaction(whole("acme")) as connection:
+    async with database.transaction(unrestricted_viewer("acme")) as connection:
         found = await connection.execute("SELECT value, documents FROM signalbox.field_value WHERE field = 'tags'")
         assert sorted(await found.fetchall()) == [("tag 0 0", 3), ("tag 7 7", 3)]
         named = await connection.execute("SELECT words FROM signalbox.field_word WHERE field = 'tags' AND place = 0")

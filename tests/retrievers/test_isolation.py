@@ -18,15 +18,15 @@ from pgvector import HalfVector, SparseVector
 from psycopg.conninfo import make_conninfo
 
 from retrievers.core.errors import BadRequest, Unavailable, UnknownCollection
-from retrievers.core.filters import Compare
+from retrievers.core.filters import FieldCondition
 from retrievers.core.types import PLATFORM, ChunkId, Hit, Query, Viewer
-from retrievers.embed.pool import Embedders
+from retrievers.embed.embedders import Embedders
 from retrievers.fulltext import FullText
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
-from retrievers.postgres.migrate import SERVICE_ROLE
+from retrievers.postgres.schema_migrations import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 from retrievers.text import bm25
 from retrievers.vector import Vector
@@ -423,7 +423,7 @@ async def test_tenants_that_share_a_server_process_never_meet(world: str, pgboun
                 assert rows == seen == [(rows[0][0], tenant)]
                 # What the last transaction was is not left for whoever comes next.
                 with pytest.raises(psycopg.errors.InsufficientPrivilege, match="no tenant"):
-                    await database.search("SELECT 1 FROM signalbox.chunk", {})
+                    await database.fetch_autocommit("SELECT 1 FROM signalbox.chunk", {})
                 with pytest.raises(RuntimeError):
                     async with database.transaction(tenant):
                         raise RuntimeError
@@ -495,7 +495,7 @@ async def test_another_tenant_s_passages_cannot_be_loaded_by_their_identity(serv
     assert loaded == {}
     loaded = await Catalogue(service).load(replace(scope, collections=foreign), [ChunkId(A, "docs", "doc-1", 0)])
     assert loaded == {}
-    rows = await service.search(
+    rows = await service.fetch_autocommit(
         "SELECT * FROM signalbox.passages(%(s)s, %(t)s, %(n)s, %(d)s, %(o)s)",
         {"s": service.scope(A), "t": [B, B], "n": [number] * 2, "d": ["doc-1", "doc-2"], "o": [0, 0]},
     )
@@ -509,7 +509,7 @@ async def test_platform_documents_are_seen_when_public_and_not_expired(service: 
     loaded = await Catalogue(service).load(scope, ids)
     assert sorted(id.document_id for id in loaded) == ["lasting", "public"]
     for name in ("id", "team"):
-        wanted = Compare("exists", name, True)
+        wanted = FieldCondition("exists", name, True)
         for source in ("vector", "fulltext"):
             hits = await search(service, A, "turbines", source, scope=scope, filter=wanted)
             assert sorted(hit.id.document_id for hit in hits) == ["lasting", "public"]
@@ -542,10 +542,10 @@ async def test_how_often_words_occur_elsewhere_is_not_told_to_one_who_names_the_
         "terms": ["turbin", "privat", *(f"canary{tenant}" for tenant in TENANTS)],
     }
     own = [number for tenant, number in places if tenant == A]
-    found = await service.search(statement, values)
+    found = await service.fetch_autocommit(statement, values)
     assert {(number, term) for number, term, _ in found} == {(own[0], "turbin"), (own[0], f"canary{A}")}
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="not signed"):
-        await service.search(statement, {**values, "scope": service.scope(A)[:65] + B})
+        await service.fetch_autocommit(statement, {**values, "scope": service.scope(A)[:65] + B})
 
 
 async def test_a_canary_of_another_tenant_is_a_word_that_does_not_exist(service: Database):
@@ -564,7 +564,7 @@ async def test_eight_tenants_at_once_on_four_connections_never_meet(service: Dat
 
     async def ask(tenant: str) -> set[str]:
         source = choose.choice(["vector", "fulltext"])
-        wanted = choose.choice([None, Compare("eq", "team", "red"), Compare("gte", "number", 3)])
+        wanted = choose.choice([None, FieldCondition("eq", "team", "red"), FieldCondition("gte", "number", 3)])
         text = choose.choice(["turbines report", f"canary{choose.choice(TENANTS)}", "quarterly colour 2"])
         hits = await search(service, tenant, text, source, filter=wanted)
         loaded = await catalogue.load(await catalogue.scope(tenant, None), [hit.id for hit in hits])
@@ -640,7 +640,7 @@ def bulk(url: str, tenant: str, vectors: Sequence[Any], text: str) -> None:
             for n, vector in enumerate(vectors):
                 numbers = "[" + ",".join(f"{value:.4f}" for value in vector) + "]"
                 lexemes = f"'{number[0]}:{text}':1 '{number[0]}:word{n % 500}':2"
-                sparse = str(SparseVector({bm25.hashed(text): 1.0}, bm25.DIMENSIONS).to_text())
+                sparse = str(SparseVector({bm25.term_dimension(text): 1.0}, bm25.DIMENSIONS).to_text())
                 writer.write_row(
                     (tenant, number[0], f"d{n}", 0, 1, False, 0, 9, 8, numbers, sparse, "{}", "", b"", lexemes, "")
                 )
@@ -715,7 +715,7 @@ async def test_a_small_tenant_among_many_foreign_vectors_misses_nothing(owner_ur
     vectors = {document.id: EMBEDDER.vector(document.text) for document in own}
     for n in range(50):
         text = f"{choose.choice(topics)} {choose.choice(topics)}"
-        wanted = Compare("eq", "half", n % 2) if n % 3 == 0 else None
+        wanted = FieldCondition("eq", "half", n % 2) if n % 3 == 0 else None
         question = EMBEDDER.vector(text)
         allowed = [document.id for document in own if not wanted or document.metadata["half"] == wanted.value]
         exact = sorted((float(question @ vectors[id]) for id in allowed), reverse=True)[:10]

@@ -20,15 +20,15 @@ import pytest
 
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, Unavailable
 from retrievers.embed import Vectors
-from retrievers.ingest import jobs as queue
-from retrievers.ingest.delivery import MAX_DOCUMENTS, Delivery, of_file, of_records
-from retrievers.ingest.job_types import Job, Lease, LostLease
-from retrievers.ingest.jobs import JobQueue
-from retrievers.ingest.lines import SMALL_BYTES
-from retrievers.ingest.read import read_record
-from retrievers.ingest.report import Report
+from retrievers.ingest.jobs import job_queue as queue
+from retrievers.ingest.jobs.delivery import MAX_DOCUMENTS, Delivery, delivery_of_file, delivery_of_records
+from retrievers.ingest.jobs.delivery_queues import SMALL_BYTES
+from retrievers.ingest.jobs.job_queue import JobQueue
+from retrievers.ingest.jobs.job_types import Job, Lease, LostLease
+from retrievers.ingest.jobs.worker import Worker
+from retrievers.ingest.readers.file_input import read_record
+from retrievers.ingest.report import IngestReport
 from retrievers.ingest.run import ingest
-from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
 from retrievers.sandbox import Sandbox
 from retrievers.testing import HashEmbedder
@@ -50,9 +50,9 @@ def worker_on(database: Database, embedder: HashEmbedder | None = None, *, lease
 
 async def drain(worker: Worker) -> None:
     """Carry out all that is due now."""
-    while lease := await worker.jobs.take():
+    while lease := await worker.jobs.lease_next():
         with suppress(BadRequest, Unavailable, LostLease):
-            await worker.carry_out(lease)
+            await worker.run_job(lease)
 
 
 async def until_done(jobs: JobQueue, *ids: str) -> None:
@@ -113,7 +113,7 @@ async def test_a_job_is_queued_then_done_with_its_counts_and_what_failed(databas
     worker = worker_on(database)
     records = [record(0), record(1, text=7), record(2), "none", record(3)]  # type: ignore[arg-type]
 
-    id = await worker.jobs.submit(TENANT, of_records("docs", records))
+    id = await worker.jobs.submit(TENANT, delivery_of_records("docs", records))
     before = await worker.jobs.job(TENANT, id)
     await drain(worker)
     job = await worker.jobs.job(TENANT, id)
@@ -129,18 +129,18 @@ async def test_a_job_is_queued_then_done_with_its_counts_and_what_failed(databas
 async def test_a_delivery_that_is_waited_for_has_a_job_as_well(database: Database):
     worker = worker_on(database)
 
-    id, report = await worker.deliver(TENANT, of_records("docs", [record(0), record(1)]))
+    id, report = await worker.run_delivery(TENANT, delivery_of_records("docs", [record(0), record(1)]))
 
     assert (report.inserted, report.failed) == (2, [])
     assert counts(await worker.jobs.job(TENANT, id)) == ("done", 2, 0, 0, 0)
-    assert await worker.jobs.take() is None
+    assert await worker.jobs.lease_next() is None
 
 
 async def test_the_payload_goes_with_the_last_need_for_it(database: Database, owner_url: str):
     worker = worker_on(database)
-    await worker.deliver(TENANT, of_records("docs", [record(0), record(1, text=7)]))  # type: ignore[arg-type]
-    await worker.deliver(TENANT, of_file("docs", "good.txt", b"All is well."))
-    await worker.deliver(TENANT, of_file("docs", "bad.jsonl", b'{"text": "good"}\n{"text": 7}\n'))
+    await worker.run_delivery(TENANT, delivery_of_records("docs", [record(0), record(1, text=7)]))  # type: ignore[arg-type]
+    await worker.run_delivery(TENANT, delivery_of_file("docs", "good.txt", b"All is well."))
+    await worker.run_delivery(TENANT, delivery_of_file("docs", "bad.jsonl", b'{"text": "good"}\n{"text": 7}\n'))
 
     kept = owner(owner_url, "SELECT file, length(payload) FROM signalbox.job ORDER BY delivery")
     letters = owner(owner_url, "SELECT index, convert_from(payload, 'UTF8') FROM signalbox.dead_letter ORDER BY place")
@@ -152,15 +152,15 @@ async def test_the_payload_goes_with_the_last_need_for_it(database: Database, ow
 @pytest.mark.parametrize(
     ("made", "where"),
     [
-        (lambda: of_records("docs", []), "documents"),
-        (lambda: of_records("docs", [{}] * (MAX_DOCUMENTS + 1)), "documents"),
-        (lambda: of_records("a/b", [{}]), "collection"),
-        (lambda: of_records("docs", [{"text": "x" * (17 << 20)}]), "documents"),
-        (lambda: of_records("docs", [{"text": object()}]), "documents"),
-        (lambda: of_file("docs", "tool.exe", b"MZ"), "name"),
-        (lambda: of_file("docs", "", b"x"), "name"),
-        (lambda: of_file("docs", "a\nb.txt", b"x"), "name"),
-        (lambda: of_file("docs", "x" * 513 + ".txt", b"x"), "name"),
+        (lambda: delivery_of_records("docs", []), "documents"),
+        (lambda: delivery_of_records("docs", [{}] * (MAX_DOCUMENTS + 1)), "documents"),
+        (lambda: delivery_of_records("a/b", [{}]), "collection"),
+        (lambda: delivery_of_records("docs", [{"text": "x" * (17 << 20)}]), "documents"),
+        (lambda: delivery_of_records("docs", [{"text": object()}]), "documents"),
+        (lambda: delivery_of_file("docs", "tool.exe", b"MZ"), "name"),
+        (lambda: delivery_of_file("docs", "", b"x"), "name"),
+        (lambda: delivery_of_file("docs", "a\nb.txt", b"x"), "name"),
+        (lambda: delivery_of_file("docs", "x" * 513 + ".txt", b"x"), "name"),
     ],
 )
 def test_what_can_never_be_stored_is_refused_before_it_is_accepted(made: Callable[[], object], where: str):
@@ -173,7 +173,7 @@ async def test_a_file_is_read_by_its_content_under_a_name_that_is_only_data(data
     worker = worker_on(database)
     name = "../../etc/<script>alert(1)</script>.md"
 
-    id, report = await worker.deliver(TENANT, of_file("docs", name, b"No heading here."))
+    id, report = await worker.run_delivery(TENANT, delivery_of_file("docs", name, b"No heading here."))
 
     assert report.failed == []
     assert (await worker.jobs.job(TENANT, id)).file == name
@@ -183,10 +183,12 @@ async def test_a_file_is_read_by_its_content_under_a_name_that_is_only_data(data
 async def test_a_file_with_more_bad_lines_than_anybody_reads_ends_there(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.ingest.read.MOST_FAILURES", 3)
+    monkeypatch.setattr("retrievers.ingest.readers.file_input.MOST_FAILURES", 3)
     worker = worker_on(database)
 
-    id, _ = await worker.deliver(TENANT, of_file("docs", "rows.jsonl", b'{"text": "good"}\n' + b"0\n" * 50))
+    id, _ = await worker.run_delivery(
+        TENANT, delivery_of_file("docs", "rows.jsonl", b'{"text": "good"}\n' + b"0\n" * 50)
+    )
 
     job = await worker.jobs.job(TENANT, id)
     assert counts(job) == ("done", 1, 0, 0, 4)
@@ -196,10 +198,10 @@ async def test_a_file_with_more_bad_lines_than_anybody_reads_ends_there(
 async def test_a_file_with_more_documents_than_are_held_at_once_ends_there(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.ingest.job_items.MOST_DOCUMENTS", 3)
+    monkeypatch.setattr("retrievers.ingest.jobs.job_items.MOST_DOCUMENTS", 3)
     worker = worker_on(database)
 
-    id, _ = await worker.deliver(TENANT, of_file("docs", "rows.csv", b"id,text\n" + b"".join(
+    id, _ = await worker.run_delivery(TENANT, delivery_of_file("docs", "rows.csv", b"id,text\n" + b"".join(
         b"%d,good\n" % n for n in range(9))))  # fmt: skip
 
     job = await worker.jobs.job(TENANT, id)
@@ -210,12 +212,12 @@ async def test_a_file_with_more_documents_than_are_held_at_once_ends_there(
 async def test_files_that_take_long_to_read_keep_nobody_else_waiting(database: Database):
     # Two at once are read of one tenant, which are as many as are stored at once of all.
     worker = worker_on(database)
-    slow = of_file("docs", "slow.pdf", DATA["pdf"](DATA["text_on_page"]("word") * 150_000))
-    busy = [asyncio.create_task(worker.deliver("busy", slow)) for _ in range(4)]
+    slow = delivery_of_file("docs", "slow.pdf", DATA["pdf"](DATA["text_on_page"]("word") * 150_000))
+    busy = [asyncio.create_task(worker.run_delivery("busy", slow)) for _ in range(4)]
     await asyncio.sleep(0)
 
-    _, records = await worker.deliver("rare", of_records("docs", [record(0)]))
-    _, file = await worker.deliver("rare", of_file("docs", "good.md", b"# Good"))
+    _, records = await worker.run_delivery("rare", delivery_of_records("docs", [record(0)]))
+    _, file = await worker.run_delivery("rare", delivery_of_file("docs", "good.md", b"# Good"))
 
     assert records is not None
     assert file is not None
@@ -229,22 +231,22 @@ async def test_files_that_take_long_to_read_keep_nobody_else_waiting(database: D
 async def test_small_files_that_take_long_to_read_keep_no_other_file_waiting(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.sandbox.places._LONG_S", 0.1)
+    monkeypatch.setattr("retrievers.sandbox.reading_slots._LONG_S", 0.1)
     monkeypatch.setattr("retrievers.sandbox.pool._MOST_LONG", 1)
     sandbox = Sandbox(1)
-    for module in ("read", "attempt"):
+    for module in ("readers.file_input", "jobs.job_runner"):
         monkeypatch.setattr(f"retrievers.ingest.{module}.SANDBOX", sandbox)
     worker = worker_on(database)
     cells = "<w:tc><w:p><w:r><w:t>x</w:t></w:r></w:p></w:tc>" * 300_000
-    slow = of_file("docs", "slow.docx", DATA["word"](f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"))
-    good = of_file("docs", "good.docx", DATA["word"]("<w:p><w:r><w:t>good</w:t></w:r></w:p>"))
+    slow = delivery_of_file("docs", "slow.docx", DATA["word"](f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"))
+    good = delivery_of_file("docs", "good.docx", DATA["word"]("<w:p><w:r><w:t>good</w:t></w:r></w:p>"))
     assert len(slow.payload) < SMALL_BYTES
-    busy = [asyncio.create_task(worker.deliver(TENANT, slow)) for _ in range(3)]
+    busy = [asyncio.create_task(worker.run_delivery(TENANT, slow)) for _ in range(3)]
     # One reads in the place for such files, one waits for it, and one reads in the place of all files.
     while not (sandbox._long.waiting and len(sandbox._busy) == 2):  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0.01)
 
-    _, file = await worker.deliver(TENANT, good)
+    _, file = await worker.run_delivery(TENANT, good)
 
     assert file is not None
     assert file.inserted == 1
@@ -258,13 +260,13 @@ async def test_small_files_that_take_long_to_read_keep_no_other_file_waiting(
 async def test_jobs_of_one_tenant_that_take_long_keep_no_other_tenant_waiting(database: Database):
     may_end = asyncio.Event()
 
-    async def held(tenant: str, *given: Any, **more: Any) -> Report:
+    async def held(tenant: str, *given: Any, **more: Any) -> IngestReport:
         if tenant == "busy":
             await may_end.wait()
         return await ingest(database, HashEmbedder(), tenant, *given, **more)
 
     worker = Worker(JobQueue(database), held, head_start_s=0)
-    busy = [await worker.jobs.submit("busy", of_records(f"docs{n}", [record(n)])) for n in range(7)]
+    busy = [await worker.jobs.submit("busy", delivery_of_records(f"docs{n}", [record(n)])) for n in range(7)]
 
     async def states() -> Counter[str]:
         return Counter([(await worker.jobs.job("busy", id)).status for id in busy])
@@ -273,7 +275,7 @@ async def test_jobs_of_one_tenant_that_take_long_keep_no_other_tenant_waiting(da
         while (await states())["running"] < 5:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.02)
         await until_done(
-            worker.jobs, *[await worker.jobs.submit(TENANT, of_records("docs", [record(n)])) for n in (0, 1)]
+            worker.jobs, *[await worker.jobs.submit(TENANT, delivery_of_records("docs", [record(n)])) for n in (0, 1)]
         )
         assert await states() == {"running": 5, "queued": 2}
         may_end.set()
@@ -287,9 +289,9 @@ class Returning:
     def __init__(self, database: Database) -> None:
         self.storing, self.returning, self.may_return = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.worker = Worker(JobQueue(database), self._ingest)
-        self._give_back, self.worker.jobs.give_back = self.worker.jobs.give_back, self._late  # type: ignore[method-assign]
+        self._requeue, self.worker.jobs.requeue = self.worker.jobs.requeue, self._late  # type: ignore[method-assign]
 
-    async def _ingest(self, *_: Any, **__: Any) -> Report:
+    async def _ingest(self, *_: Any, **__: Any) -> IngestReport:
         self.storing.set()
         await asyncio.Event().wait()
         raise AssertionError
@@ -297,15 +299,15 @@ class Returning:
     async def _late(self, *given: Any, **more: Any) -> None:
         self.returning.set()
         await self.may_return.wait()
-        await self._give_back(*given, **more)
+        await self._requeue(*given, **more)
 
-    async def deliver(self, deadline: float | None = None) -> None:
-        await self.worker.deliver(TENANT, of_records("docs", [record(0)]), deadline=deadline)
+    async def run_delivery(self, deadline: float | None = None) -> None:
+        await self.worker.run_delivery(TENANT, delivery_of_records("docs", [record(0)]), deadline=deadline)
 
 
 async def test_a_job_is_returned_to_the_queue_also_if_its_caller_is_cancelled_again(database: Database, owner_url: str):
     one = Returning(database)
-    delivering = asyncio.create_task(one.deliver())
+    delivering = asyncio.create_task(one.run_delivery())
     for event in (one.storing, one.returning):
         await event.wait()
         delivering.cancel()
@@ -317,7 +319,7 @@ async def test_a_job_is_returned_to_the_queue_also_if_its_caller_is_cancelled_ag
 
 async def test_a_job_is_returned_to_the_queue_also_if_its_worker_is_stopped_twice(database: Database, owner_url: str):
     one = Returning(database)
-    await one.deliver(deadline=0.0)
+    await one.run_delivery(deadline=0.0)
     await one.storing.wait()
     first = asyncio.create_task(one.worker.stop())
     await one.returning.wait()
@@ -331,19 +333,19 @@ async def test_a_worker_that_is_stopped_while_it_deletes_what_has_expired_takes_
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
     worker = worker_on(database)
-    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    id = await worker.jobs.submit(TENANT, delivery_of_records("docs", [record(0)]))
     deleting, may_end = asyncio.Event(), asyncio.Event()
 
     async def run() -> None:
         deleting.set()
         await may_end.wait()
 
-    async def take(**_: Any) -> None:
+    async def lease_next(**_: Any) -> None:
         raise AssertionError("a job was asked for")
 
     monkeypatch.setattr(worker.jobs.expiry, "run", run)
-    monkeypatch.setattr(worker.jobs, "take", take)
-    monkeypatch.setattr("retrievers.ingest.worker._REST_S", 3600.0)
+    monkeypatch.setattr(worker.jobs, "lease_next", lease_next)
+    monkeypatch.setattr("retrievers.ingest.jobs.worker._REST_S", 3600.0)
     async with worker:
         await deleting.wait()
         stopping = asyncio.create_task(worker.stop())
@@ -360,9 +362,9 @@ WORKER = """
 import asyncio, os, signal, sys
 from functools import partial
 from retrievers.ingest import run
-from retrievers.ingest.jobs import JobQueue
+from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.run import ingest
-from retrievers.ingest.worker import Worker
+from retrievers.ingest.jobs.worker import Worker
 from retrievers.postgres.database import Database
 from retrievers.testing import HashEmbedder
 
@@ -384,13 +386,13 @@ class Embedder(HashEmbedder):
         return await super().embed(texts)
 
 class Watched(JobQueue):
-    async def load(self, lease):
-        work = await super().load(lease)
+    async def load_content(self, lease):
+        work = await super().load_content(lease)
         passed("loaded")
         return work
-    async def record(self, connection, lease, **counts):
+    async def record_batch(self, connection, lease, **counts):
         passed("in the transaction")
-        await super().record(connection, lease, **counts)
+        await super().record_batch(connection, lease, **counts)
         passed("before the commit")
     async def finish(self, lease, **said):
         passed("before the end")
@@ -400,8 +402,8 @@ class Watched(JobQueue):
 async def main():
     async with Database(owner, service, size=4) as database:
         worker = Worker(Watched(database), partial(ingest, database, Embedder()))
-        while lease := await worker.jobs.take():
-            await worker.carry_out(lease)
+        while lease := await worker.jobs.lease_next():
+            await worker.run_job(lease)
 
 asyncio.run(main())
 """
@@ -429,14 +431,14 @@ async def test_killing_a_worker_anywhere_loses_nothing_doubles_nothing_and_count
               ("before the end", 1), ("after the end", 1)]  # fmt: skip
     async with Database(owner_url, service_url, size=4) as database:
         worker = worker_on(database)
-        await worker.deliver("straight", of_records("docs", FIRST))
-        await worker.deliver("straight", of_records("docs", SECOND))
+        await worker.run_delivery("straight", delivery_of_records("docs", FIRST))
+        await worker.run_delivery("straight", delivery_of_records("docs", SECOND))
         expected = stored(owner_url, "straight")
         assert len(expected["document"]) == 200
         for point, count in points:
             tenant = f"{point} {count}"
-            await worker.deliver(tenant, of_records("docs", FIRST))
-            id = await worker.jobs.submit(tenant, of_records("docs", SECOND))
+            await worker.run_delivery(tenant, delivery_of_records("docs", FIRST))
+            id = await worker.jobs.submit(tenant, delivery_of_records("docs", SECOND))
 
             await asyncio.to_thread(work_until_killed, owner_url, service_url, point, count)
             make_due(owner_url)
@@ -451,10 +453,10 @@ async def test_a_document_workers_die_of_is_parked_and_what_is_behind_it_goes_on
 ):
     worker = worker_on(database)
     records = [record(0), record(1, text="This is poison."), record(2)]
-    poisoned = await worker.jobs.submit(TENANT, of_records("docs", records))
+    poisoned = await worker.jobs.submit(TENANT, delivery_of_records("docs", records))
 
     await asyncio.to_thread(work_until_killed, owner_url, service_url, "poison", 1)
-    behind = await worker.jobs.submit(TENANT, of_records("docs", [record(9)]))
+    behind = await worker.jobs.submit(TENANT, delivery_of_records("docs", [record(9)]))
     await drain(worker)  # the lease of the dead worker has not ended yet
     assert counts(await worker.jobs.job(TENANT, behind)) == ("done", 1, 0, 0, 0)
     for _ in range(3):
@@ -481,7 +483,7 @@ async def test_a_document_with_an_unforeseen_error_is_parked_at_once_and_loses_n
     worker = worker_on(database, Poisoned())
     records = [record(0), record(1, text="This is poison."), record(2), record(2, text="Another text.")]
 
-    id, _ = await worker.deliver(TENANT, of_records("docs", records))
+    id, _ = await worker.run_delivery(TENANT, delivery_of_records("docs", records))
 
     job = await worker.jobs.job(TENANT, id)
     assert counts(job) == ("done", 2, 0, 0, 2)
@@ -493,7 +495,7 @@ async def test_a_document_with_an_unforeseen_error_is_parked_at_once_and_loses_n
 
 async def test_a_job_no_worker_ever_comes_back_from_is_given_up(database: Database, owner_url: str):
     worker = worker_on(database)
-    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    id = await worker.jobs.submit(TENANT, delivery_of_records("docs", [record(0)]))
     owner(owner_url, "UPDATE signalbox.job SET deaths = 10")
 
     await drain(worker)
@@ -509,7 +511,7 @@ async def test_workers_share_a_queue_and_each_job_is_carried_out_once(owner_url:
     embedders = [HashEmbedder(), HashEmbedder()]
     async with Database(owner_url, service_url, size=3) as one, Database(owner_url, service_url, size=3) as other:
         first, second = worker_on(one, embedders[0]), worker_on(other, embedders[1])
-        ids = [await first.jobs.submit(TENANT, of_records("docs", [record(n)])) for n in range(20)]
+        ids = [await first.jobs.submit(TENANT, delivery_of_records("docs", [record(n)])) for n in range(20)]
 
         async with first, second:
             await until_done(first.jobs, *ids)
@@ -524,9 +526,9 @@ async def test_workers_share_a_queue_and_each_job_is_carried_out_once(owner_url:
 class Earlier(JobQueue):
     """The queue as a process of an earlier version asks for it."""
 
-    async def take(self) -> Lease | None:
+    async def lease_next(self) -> Lease | None:
         async with self._database.connection() as connection:
-            values = (self._database.worker_pass(), self.lease_s)
+            values = (self._database.worker_scope(), self.lease_s)
             await connection.execute("SELECT tenant, id, lease FROM signalbox.take_job(%s, %s)", values)
         return None
 
@@ -536,40 +538,40 @@ async def test_a_worker_of_an_earlier_version_accepts_jobs_takes_none_and_goes_o
 ):
     earlier = Worker(Earlier(database), partial(ingest, database, HashEmbedder()))
     async with earlier:
-        id = await earlier.jobs.submit("acme", of_records("docs", [{"id": "a", "text": "oil"}]))
+        id = await earlier.jobs.submit("acme", delivery_of_records("docs", [{"id": "a", "text": "oil"}]))
         async with asyncio.timeout(60):
             while "no job could be taken" not in caplog.text:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert (await earlier.jobs.job("acme", id)).status == "queued"
-        assert earlier.works
+        assert earlier.is_polling
     later = Worker(JobQueue(database), partial(ingest, database, HashEmbedder()))
-    lease = await later.jobs.take()
+    lease = await later.jobs.lease_next()
     assert lease is not None
-    await later.carry_out(lease)
+    await later.run_job(lease)
     assert (await later.jobs.job("acme", id)).status == "done"
 
 
 async def test_a_worker_that_lost_its_lease_writes_nothing_more(database: Database, owner_url: str):
     worker = worker_on(database)
-    await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
-    late = await worker.jobs.take()
+    await worker.jobs.submit(TENANT, delivery_of_records("docs", [record(0)]))
+    late = await worker.jobs.lease_next()
     assert late is not None
-    work = await worker.jobs.load(late)
+    work = await worker.jobs.load_content(late)
     make_due(owner_url)
-    taken = await worker.jobs.take()
+    taken = await worker.jobs.lease_next()
     assert taken is not None
 
     async def written(connection: Any, report: Any, inserted: int, updated: int) -> None:
-        await worker.jobs.record(connection, late, inserted=inserted, updated=updated, done=1, failed=0)
+        await worker.jobs.record_batch(connection, late, inserted=inserted, updated=updated, done=1, failed=0)
 
     items = [read_record(record(0), "documents.0")]
     with pytest.raises(LostLease):
-        await ingest(database, HashEmbedder(), TENANT, "docs", items, delivery=work.delivery, written=written)
+        await ingest(database, HashEmbedder(), TENANT, "docs", items, delivery=work.delivery, on_write=written)
     assert owner(owner_url, "SELECT count(*) FROM signalbox.document") == [(0,)]
     with pytest.raises(LostLease):
-        await worker.carry_out(late)
+        await worker.run_job(late)
 
-    await worker.carry_out(taken)
+    await worker.run_job(taken)
     assert owner(owner_url, "SELECT count(*) FROM signalbox.document") == [(1,)]
 
 
@@ -591,13 +593,13 @@ class Slow(HashEmbedder):
 async def test_a_long_job_keeps_its_lease(database: Database, owner_url: str):
     embedder = Slow()
     worker, other = worker_on(database, embedder, lease_s=4), worker_on(database)
-    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    id = await worker.jobs.submit(TENANT, delivery_of_records("docs", [record(0)]))
 
     async with worker:
         await embedder.asked.wait()
         [(first_end,)] = owner(owner_url, "SELECT free_at FROM signalbox.job")
         await until(lambda: owner(owner_url, "SELECT now() > %s", first_end) == [(True,)])
-        assert await other.jobs.take() is None
+        assert await other.jobs.lease_next() is None
         embedder.let.set()
         await until_done(worker.jobs, id)
 
@@ -613,7 +615,7 @@ async def test_a_renewal_while_the_result_is_recorded_does_not_take_the_job_for_
         await asyncio.sleep(1.5)  # the lease is renewed after 1 s
 
     monkeypatch.setattr(worker.jobs, "finish", slow)
-    _, report = await worker.deliver(TENANT, of_records("docs", [record(0), "no object"]))
+    _, report = await worker.run_delivery(TENANT, delivery_of_records("docs", [record(0), "no object"]))
     assert report is not None
     assert (report.inserted, len(report.failed)) == (1, 1)
 
@@ -621,7 +623,7 @@ async def test_a_renewal_while_the_result_is_recorded_does_not_take_the_job_for_
 async def test_a_worker_that_is_closed_gives_its_job_back(database: Database, owner_url: str):
     embedder = Slow()
     worker = worker_on(database, embedder)
-    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    id = await worker.jobs.submit(TENANT, delivery_of_records("docs", [record(0)]))
 
     async with worker:
         await embedder.asked.wait()
@@ -637,13 +639,13 @@ async def test_a_caller_who_goes_away_leaves_the_job_to_the_workers(database: Da
     embedder = Slow()
     worker = worker_on(database, embedder)
 
-    waiting = asyncio.create_task(worker.deliver(TENANT, of_records("docs", [record(0)])))
+    waiting = asyncio.create_task(worker.run_delivery(TENANT, delivery_of_records("docs", [record(0)])))
     await embedder.asked.wait()
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await drain(worker_on(database))
 
-    (job,) = await worker.jobs.recent(TENANT, 10)
+    (job,) = await worker.jobs.recent_jobs(TENANT, 10)
     assert counts(job) == ("done", 1, 0, 0, 0)
 
 
@@ -654,21 +656,24 @@ async def test_a_waited_delivery_is_let_go_when_the_database_hangs_and_the_next_
         embedder = Slow()
         jobs = JobQueue(database, lease_s=6, patience_s=3)
         worker = Worker(jobs, partial(ingest, database, embedder))
-        stuck = [asyncio.create_task(worker.deliver(f"tenant {n}", of_records("docs", [record(0)]))) for n in range(3)]
+        stuck = [
+            asyncio.create_task(worker.run_delivery(f"tenant {n}", delivery_of_records("docs", [record(0)])))
+            for n in range(3)
+        ]
         await until(lambda: len(embedder.waiting) == 3)
         await asyncio.gather(*(database.fetch(TENANT, "SELECT pg_sleep(0.1)", ()) for _ in range(2)))
         with hung(owner_url):
             embedder.let.set()
             with pytest.raises(Unavailable, match=r"^the database is unavailable: no answer within 3 s$") as caught:
-                await worker.deliver(TENANT, of_records("docs", [record(0)]))
+                await worker.run_delivery(TENANT, delivery_of_records("docs", [record(0)]))
             said = await asyncio.gather(*stuck, return_exceptions=True)
 
         assert caught.value.retry_after_s == 5
         for one in said:
             assert re.search(r"no answer for 6 s; job \w+ keeps the documents and is tried again$", str(one))
-        id, report = await worker_on(database).deliver(TENANT, of_records("docs", [record(0)]))
+        id, report = await worker_on(database).run_delivery(TENANT, delivery_of_records("docs", [record(0)]))
         assert report.inserted == 1
-        again, _ = await worker.deliver(TENANT, of_records("docs", [record(0)]))
+        again, _ = await worker.run_delivery(TENANT, delivery_of_records("docs", [record(0)]))
         assert again != id
 
 
@@ -697,20 +702,22 @@ async def test_many_waited_deliveries_of_one_tenant_hold_up_no_other(database: D
     let = asyncio.Event()
 
     class Noted(JobQueue):
-        async def begin(self, tenant: str, delivery: Delivery) -> Lease:
-            lease = await super().begin(tenant, delivery)
+        async def submit_leased(self, tenant: str, delivery: Delivery) -> Lease:
+            lease = await super().submit_leased(tenant, delivery)
             begun.append(tenant)
             return lease
 
-    async def noted(tenant: str, *rest: Any, **options: Any) -> Report:
+    async def noted(tenant: str, *rest: Any, **options: Any) -> IngestReport:
         order.append(tenant)
         await let.wait()
         return await ingest(database, HashEmbedder(), tenant, *rest, **options)
 
     worker = Worker(Noted(database), noted)
-    busy = [asyncio.create_task(worker.deliver("busy", of_records("docs", [record(n)]))) for n in range(8)]
+    busy = [
+        asyncio.create_task(worker.run_delivery("busy", delivery_of_records("docs", [record(n)]))) for n in range(8)
+    ]
     await until(lambda: len(order) == 2)
-    rare = asyncio.create_task(worker.deliver("rare", of_records("docs", [record(0)])))
+    rare = asyncio.create_task(worker.run_delivery("rare", delivery_of_records("docs", [record(0)])))
     await until(lambda: len(begun) == 9)
     await asyncio.sleep(0.2)  # written down, all of them; now they stand in their lines
     let.set()
@@ -736,7 +743,7 @@ class Down(HashEmbedder):
 async def test_a_dependency_that_is_down_puts_a_job_off_for_longer_each_time(database: Database, owner_url: str):
     embedder = Down()
     worker = worker_on(database, embedder)
-    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    id = await worker.jobs.submit(TENANT, delivery_of_records("docs", [record(0)]))
 
     waits = []
     for _ in range(3):
@@ -756,7 +763,7 @@ async def test_a_dependency_that_is_down_puts_a_job_off_for_longer_each_time(dat
 
 async def test_a_job_whose_dependency_never_comes_back_fails_with_the_reason(database: Database, owner_url: str):
     worker = worker_on(database, Down())
-    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
+    id = await worker.jobs.submit(TENANT, delivery_of_records("docs", [record(0)]))
     owner(owner_url, "UPDATE signalbox.job SET tries = 99")
 
     await drain(worker)
@@ -770,9 +777,9 @@ async def test_who_waits_is_told_which_job_goes_on_when_a_dependency_fails(datab
     worker = worker_on(database, embedder)
 
     with pytest.raises(Unavailable) as caught:
-        await worker.deliver(TENANT, of_records("docs", [record(0)]))
+        await worker.run_delivery(TENANT, delivery_of_records("docs", [record(0)]))
 
-    (job,) = await worker.jobs.recent(TENANT, 10)
+    (job,) = await worker.jobs.recent_jobs(TENANT, 10)
     assert str(caught.value) == (
         f"the embedder is unavailable: no answer; job {job.id} keeps the documents and is tried again"
     )
@@ -783,12 +790,12 @@ async def test_who_waits_is_told_which_job_goes_on_when_a_dependency_fails(datab
 
 
 async def test_a_job_that_can_never_be_done_fails_and_a_retry_does_it_once_the_cause_is_mended(database: Database):
-    await worker_on(database).deliver(TENANT, of_records("docs", [record(0)]))
+    await worker_on(database).run_delivery(TENANT, delivery_of_records("docs", [record(0)]))
     other = worker_on(database, HashEmbedder(name="other"))
 
     with pytest.raises(EmbedderMismatch):
-        await other.deliver(TENANT, of_records("docs", [record(1)]))
-    failed = (await other.jobs.recent(TENANT, 1))[0]
+        await other.run_delivery(TENANT, delivery_of_records("docs", [record(1)]))
+    failed = (await other.jobs.recent_jobs(TENANT, 1))[0]
     again = await other.jobs.retry(TENANT, failed.id)
     await drain(worker_on(database))
 
@@ -823,7 +830,7 @@ async def test_thousands_of_failed_documents_are_recorded_in_a_few_statements(
                 await super().finish(*values, **options)
 
     worker = Worker(Watched(database), partial(ingest, database, HashEmbedder()))
-    _, report = await worker.deliver(TENANT, of_records("docs", [{"text": 7}] * 9000))
+    _, report = await worker.run_delivery(TENANT, delivery_of_records("docs", [{"text": 7}] * 9000))
 
     assert len(report.failed) == 9000
     assert sum(sent) < 100
@@ -833,7 +840,7 @@ async def test_a_retry_tries_only_what_failed_and_keeps_what_fails_again(databas
     embedder = Poisoned()
     worker = worker_on(database, embedder)
     records = [record(0), record(1, text="This is poison."), record(2, text=7)]  # type: ignore[arg-type]
-    id, _ = await worker.deliver(TENANT, of_records("docs", records))
+    id, _ = await worker.run_delivery(TENANT, delivery_of_records("docs", records))
 
     mended = HashEmbedder()
     await worker.jobs.retry(TENANT, id)
@@ -852,7 +859,7 @@ async def test_a_connection_that_carried_a_large_record_is_not_kept(
     carried: list[int] = []
     monkeypatch.setattr(database, "retire", lambda connection, size: carried.append(size))
     worker = worker_on(database)
-    delivery = of_records("notes", [record(1, "x" * 3_000_000), record(2, "y" * 1_500_000)])
+    delivery = delivery_of_records("notes", [record(1, "x" * 3_000_000), record(2, "y" * 1_500_000)])
     id = await worker.jobs.submit(TENANT, delivery)
     await drain(worker)
     assert [size > 1_000_000 for size in carried] == [True, True, True, True]  # queued, read, stored, failed
@@ -864,8 +871,8 @@ async def test_a_connection_that_carried_a_large_record_is_not_kept(
 
 async def test_a_retry_never_replaces_what_came_later(database: Database, owner_url: str):
     worker = worker_on(database, Poisoned())
-    id, _ = await worker.deliver(TENANT, of_records("docs", [record(1, text="This is poison.")]))
-    await worker.deliver(TENANT, of_records("docs", [record(1, text="Mended by hand.")]))
+    id, _ = await worker.run_delivery(TENANT, delivery_of_records("docs", [record(1, text="This is poison.")]))
+    await worker.run_delivery(TENANT, delivery_of_records("docs", [record(1, text="Mended by hand.")]))
 
     await worker.jobs.retry(TENANT, id)
     await drain(worker_on(database))
@@ -876,8 +883,8 @@ async def test_a_retry_never_replaces_what_came_later(database: Database, owner_
 
 async def test_a_retry_of_what_did_not_fail_or_is_not_over_says_so(database: Database):
     worker = worker_on(database)
-    id, _ = await worker.deliver(TENANT, of_records("docs", [record(0)]))
-    waiting = await worker.jobs.submit(TENANT, of_records("docs", [record(1)]))
+    id, _ = await worker.run_delivery(TENANT, delivery_of_records("docs", [record(0)]))
+    waiting = await worker.jobs.submit(TENANT, delivery_of_records("docs", [record(1)]))
 
     with pytest.raises(BadRequest, match="none of its documents failed"):
         await worker.jobs.retry(TENANT, id)
@@ -894,18 +901,18 @@ async def test_every_batch_delivered_thrice_in_parallel_and_in_any_order_leaves_
     batches = [FIRST[start : start + 20] for start in range(0, 120, 20)]
     worker = worker_on(database)
     for batch in batches:
-        await worker.deliver("straight", of_records("docs", batch))
+        await worker.run_delivery("straight", delivery_of_records("docs", batch))
 
     for batch in [*batches, *reversed(batches), *batches]:
-        await worker.jobs.submit(TENANT, of_records("docs", batch))
+        await worker.jobs.submit(TENANT, delivery_of_records("docs", batch))
     await asyncio.gather(*(drain(worker_on(database)) for _ in range(3)))
 
-    jobs = await worker.jobs.recent(TENANT, 100)
+    jobs = await worker.jobs.recent_jobs(TENANT, 100)
     assert stored(owner_url) == stored(owner_url, "straight")
     assert sum(job.inserted + job.updated for job in jobs) >= 120
     assert all(job.status == "done" and job.failed == 0 for job in jobs)
     before = owner(owner_url, "SELECT id, xmin::text, ctid::text FROM signalbox.document ORDER BY 1")
-    await worker.deliver(TENANT, of_records("docs", FIRST[:120]))
+    await worker.run_delivery(TENANT, delivery_of_records("docs", FIRST[:120]))
     assert owner(owner_url, "SELECT id, xmin::text, ctid::text FROM signalbox.document ORDER BY 1") == before
 
 
@@ -913,28 +920,30 @@ async def test_the_delivery_accepted_last_wins_whichever_is_carried_out_last(dat
     worker = worker_on(database)
     texts = ["First.", "Second.", "First."]
     for text in texts:
-        await worker.jobs.submit(TENANT, of_records("docs", [record(0, text=text), record(1, text=f"{text} Again.")]))
-    first, second, third = [await worker.jobs.take() for _ in texts]
+        await worker.jobs.submit(
+            TENANT, delivery_of_records("docs", [record(0, text=text), record(1, text=f"{text} Again.")])
+        )
+    first, second, third = [await worker.jobs.lease_next() for _ in texts]
 
     for lease in (first, third, second):
         assert lease is not None
-        await worker.carry_out(lease)
+        await worker.run_job(lease)
 
     assert owner(owner_url, "SELECT body FROM signalbox.document ORDER BY id") == [("First.",), ("First. Again.",)]
 
 
 async def test_a_deleted_collection_ends_its_jobs(database: Database):
     worker = worker_on(database)
-    id = await worker.jobs.submit(TENANT, of_records("docs", [record(0)]))
-    other = await worker.jobs.submit(TENANT, of_records("other", [record(0)]))
-    lease = await worker.jobs.take()
+    id = await worker.jobs.submit(TENANT, delivery_of_records("docs", [record(0)]))
+    other = await worker.jobs.submit(TENANT, delivery_of_records("other", [record(0)]))
+    lease = await worker.jobs.lease_next()
     assert lease is not None
 
     async with database.transaction(TENANT) as connection:
-        await queue.cancel(connection, TENANT, "docs")
+        await queue.cancel_collection_jobs(connection, TENANT, "docs")
 
     with pytest.raises(LostLease):
-        await worker.carry_out(lease)
+        await worker.run_job(lease)
     job = await worker.jobs.job(TENANT, id)
     assert (job.status, job.error) == ("failed", "the collection was deleted")
     assert (await worker.jobs.job(TENANT, other)).status == "queued"
@@ -943,16 +952,18 @@ async def test_a_deleted_collection_ends_its_jobs(database: Database):
 async def test_a_deleted_collection_leaves_no_document_in_its_jobs(database: Database, owner_url: str):
     worker = worker_on(database)
     bad = [record(0), record(1, text=7)]  # type: ignore[arg-type]
-    done, _ = await worker.deliver(TENANT, of_records("docs", bad))
-    file, _ = await worker.deliver(TENANT, of_file("docs", "bad.jsonl", b'{"text": "good"}\n{"text": 7}\n'))
-    waiting = await worker.jobs.submit(TENANT, of_records("docs", bad))
+    done, _ = await worker.run_delivery(TENANT, delivery_of_records("docs", bad))
+    file, _ = await worker.run_delivery(
+        TENANT, delivery_of_file("docs", "bad.jsonl", b'{"text": "good"}\n{"text": 7}\n')
+    )
+    waiting = await worker.jobs.submit(TENANT, delivery_of_records("docs", bad))
     kept = [
-        await worker.jobs.submit(TENANT, of_records("other", bad)),
-        await worker.jobs.submit("rival", of_records("docs", bad)),
+        await worker.jobs.submit(TENANT, delivery_of_records("other", bad)),
+        await worker.jobs.submit("rival", delivery_of_records("docs", bad)),
     ]
 
     async with database.transaction(TENANT) as connection:
-        await queue.cancel(connection, TENANT, "docs")
+        await queue.cancel_collection_jobs(connection, TENANT, "docs")
 
     payloads = owner(owner_url, "SELECT id FROM signalbox.job WHERE payload IS NOT NULL ORDER BY delivery")
     assert [id.hex for (id,) in payloads] == kept
@@ -966,11 +977,11 @@ async def test_a_deleted_collection_leaves_no_document_in_its_jobs(database: Dat
 async def test_a_deleted_document_is_in_no_dead_letter_and_no_retry_brings_it_back(database: Database, owner_url: str):
     worker = worker_on(database, Poisoned())
     records = [record(n, text="This is poison.") for n in range(2)]
-    id, _ = await worker.deliver(TENANT, of_records("docs", records))
-    other, _ = await worker.deliver(TENANT, of_records("other", records))
+    id, _ = await worker.run_delivery(TENANT, delivery_of_records("docs", records))
+    other, _ = await worker.run_delivery(TENANT, delivery_of_records("other", records))
 
     async with database.transaction(TENANT) as connection:
-        await queue.forget(connection, TENANT, "docs", ["d1"])
+        await queue.forget_document_payloads(connection, TENANT, "docs", ["d1"])
     letters = owner(
         owner_url, "SELECT job, index FROM signalbox.dead_letter WHERE payload IS NOT NULL ORDER BY failed_at, index"
     )
@@ -1006,7 +1017,7 @@ async def test_what_is_acknowledged_is_on_disk_even_where_the_server_is_set_to_s
     owner(owner_url, f"ALTER DATABASE {name} SET synchronous_commit = {setting}")
     async with Database(owner_url, service_url, size=2) as database:
         owner(owner_url, _RECORD_COMMITS)
-        id = await JobQueue(database).submit(TENANT, of_records("docs", [record(0)]))
+        id = await JobQueue(database).submit(TENANT, delivery_of_records("docs", [record(0)]))
 
     # A setting that waits for more than the own disk is left as it is.
     expected = setting if setting == "remote_apply" else "on"
@@ -1018,7 +1029,7 @@ async def test_what_is_acknowledged_is_on_disk_even_where_the_server_is_set_to_s
 
 async def test_a_job_of_another_tenant_does_not_exist(database: Database):
     jobs = JobQueue(database)
-    id = await jobs.submit(TENANT, of_records("docs", [record(0)]))
+    id = await jobs.submit(TENANT, delivery_of_records("docs", [record(0)]))
     none = "0" * 32
 
     said = []
@@ -1028,7 +1039,7 @@ async def test_a_job_of_another_tenant_does_not_exist(database: Database):
                 await ask("rival", asked)
             said.append(str(caught.value).replace(asked, "ID"))
     assert len(set(said)) == 1
-    assert await jobs.recent("rival", 10) == []
+    assert await jobs.recent_jobs("rival", 10) == []
     for malformed in ("", "x", "../..", "é" * 500):
         with pytest.raises(NotFound):
             await jobs.job(TENANT, malformed)
@@ -1077,10 +1088,10 @@ async def test_only_a_worker_s_pass_sweeps_and_its_role_can_delete_nothing_else(
 
 
 async def test_only_a_worker_s_pass_hands_out_jobs(database: Database):
-    await JobQueue(database).submit("rival", of_records("docs", [record(0)]))
-    worker_pass = database.worker_pass()
-    forged = [database.scope(TENANT), database.scope("worker"), "", "\nworker", worker_pass[1:],
-              worker_pass.replace("worker", TENANT), database.scope(TENANT)[:65] + "\nworker"]  # fmt: skip
+    await JobQueue(database).submit("rival", delivery_of_records("docs", [record(0)]))
+    worker_scope = database.worker_scope()
+    forged = [database.scope(TENANT), database.scope("worker"), "", "\nworker", worker_scope[1:],
+              worker_scope.replace("worker", TENANT), database.scope(TENANT)[:65] + "\nworker"]  # fmt: skip
 
     for scope in forged:
         async with database.connection() as connection:
@@ -1089,21 +1100,21 @@ async def test_only_a_worker_s_pass_hands_out_jobs(database: Database):
     with pytest.raises(BadRequest):
         database.scope("\nworker")
     async with database.connection() as connection, connection.transaction():
-        await connection.execute("SELECT set_config('signalbox.scope', %s, true)", (worker_pass,))
+        await connection.execute("SELECT set_config('signalbox.scope', %s, true)", (worker_scope,))
         assert await (await connection.execute("SELECT count(*) FROM signalbox.job")).fetchone() == (0,)
 
 
 async def test_many_jobs_of_one_tenant_hold_up_no_other(database: Database):
     worker = worker_on(database)
     for n in range(6):
-        await worker.jobs.submit("busy", of_records("docs", [record(n)]))
+        await worker.jobs.submit("busy", delivery_of_records("docs", [record(n)]))
     for tenant in ("rare", "other"):
-        await worker.jobs.submit(tenant, of_records("docs", [record(0)]))
+        await worker.jobs.submit(tenant, delivery_of_records("docs", [record(0)]))
 
     order = []
-    while lease := await worker.jobs.take():
+    while lease := await worker.jobs.lease_next():
         order.append(lease.tenant)
-        await worker.carry_out(lease)
+        await worker.run_job(lease)
 
     assert order == ["busy", "other", "rare", "busy", "busy", "busy", "busy", "busy"]
 
@@ -1112,25 +1123,25 @@ async def test_a_tenant_can_have_only_so_much_waiting(database: Database, monkey
     monkeypatch.setattr(queue, "MAX_WAITING", 2)
     jobs = JobQueue(database)
     for n in range(2):
-        await jobs.submit(TENANT, of_records("docs", [record(n)]))
+        await jobs.submit(TENANT, delivery_of_records("docs", [record(n)]))
 
     with pytest.raises(Unavailable, match="2 jobs are waiting;") as caught:
-        await jobs.submit(TENANT, of_records("docs", [record(2)]))
+        await jobs.submit(TENANT, delivery_of_records("docs", [record(2)]))
     assert caught.value.retry_after_s == 30
-    await jobs.submit("rival", of_records("docs", [record(0)]))
+    await jobs.submit("rival", delivery_of_records("docs", [record(0)]))
 
 
 async def test_jobs_that_are_over_are_shown_for_a_while_and_then_deleted(database: Database, owner_url: str):
     worker = worker_on(database)
-    old, _ = await worker.deliver(TENANT, of_records("docs", [record(0), record(1, text=7)]))  # type: ignore[arg-type]
+    old, _ = await worker.run_delivery(TENANT, delivery_of_records("docs", [record(0), record(1, text=7)]))  # type: ignore[arg-type]
     kept = owner(owner_url, "SELECT round(extract(epoch FROM expires_at - now()) / 86400)::integer FROM signalbox.job")
     owner(owner_url, "UPDATE signalbox.job SET expires_at = now() - interval '1 s'")
 
     for ask in (worker.jobs.job, worker.jobs.retry):
         with pytest.raises(NotFound):
             await ask(TENANT, old)
-    assert await worker.jobs.recent(TENANT, 10) == []
-    new, _ = await worker.deliver(TENANT, of_records("docs", [record(2)]))
+    assert await worker.jobs.recent_jobs(TENANT, 10) == []
+    new, _ = await worker.run_delivery(TENANT, delivery_of_records("docs", [record(2)]))
 
     assert kept == [(30,)]
     assert [row[0].hex for row in owner(owner_url, "SELECT id FROM signalbox.job")] == [new]

@@ -13,27 +13,27 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.postgres import keys as module
+from retrievers.postgres import api_keys as module
+from retrievers.postgres.api_keys import ApiKeyStore, InvalidKey
 from retrievers.postgres.database import Database
-from retrievers.postgres.keys import BadKey, Keys
 
 
 @pytest.fixture
-def keys(database: Database) -> Keys:
-    return Keys(database)
+def keys(database: Database) -> ApiKeyStore:
+    return ApiKeyStore(database)
 
 
 @pytest.fixture
-async def elsewhere(owner_url: str, service_url: str) -> AsyncIterator[Keys]:
+async def elsewhere(owner_url: str, service_url: str) -> AsyncIterator[ApiKeyStore]:
     """The keys as another process sees them."""
     async with Database(owner_url, service_url, size=1) as database:
-        yield Keys(database)
+        yield ApiKeyStore(database)
 
 
 class Asked:
     """Counts what the database is asked about keys."""
 
-    def __init__(self, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, keys: ApiKeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         ask = keys._ask
 
@@ -50,13 +50,13 @@ def rows(url: str, statement: str) -> list[tuple[object, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-async def refusal(keys: Keys, key: str) -> str:
-    with pytest.raises(BadKey) as caught:
+async def refusal(keys: ApiKeyStore, key: str) -> str:
+    with pytest.raises(InvalidKey) as caught:
         await keys.verify(key)
     return str(caught.value)
 
 
-async def test_a_key_tells_its_tenant_and_its_id(keys: Keys):
+async def test_a_key_tells_its_tenant_and_its_id(keys: ApiKeyStore):
     made, key = await keys.create("acme", "front end")
     other, another = await keys.create("globex")
 
@@ -66,7 +66,7 @@ async def test_a_key_tells_its_tenant_and_its_id(keys: Keys):
     assert len(key.rsplit("_", 1)[1]) == 64 + 16
 
 
-async def test_what_is_stored_is_a_digest_and_the_key_is_nowhere(keys: Keys, owner_url: str):
+async def test_what_is_stored_is_a_digest_and_the_key_is_nowhere(keys: ApiKeyStore, owner_url: str):
     made, key = await keys.create("acme", "front end")
     await keys.verify(key)
 
@@ -78,7 +78,7 @@ async def test_what_is_stored_is_a_digest_and_the_key_is_nowhere(keys: Keys, own
         assert secret[:16] not in text
 
 
-async def test_a_revoked_key_stops_within_a_second_in_every_process(keys: Keys, elsewhere: Keys):
+async def test_a_revoked_key_stops_within_a_second_in_every_process(keys: ApiKeyStore, elsewhere: ApiKeyStore):
     made, key = await keys.create("acme")
     for process in (keys, elsewhere):
         assert (await process.verify(key))[:2] == ("acme", made.id)
@@ -93,7 +93,7 @@ async def test_a_revoked_key_stops_within_a_second_in_every_process(keys: Keys, 
 
 
 async def test_an_answer_that_was_long_in_coming_is_not_believed_for_longer(
-    keys: Keys, monkeypatch: pytest.MonkeyPatch
+    keys: ApiKeyStore, monkeypatch: pytest.MonkeyPatch
 ):
     """What counts is when the database was asked: what it saw may be that old."""
     made, key = await keys.create("acme")
@@ -115,7 +115,7 @@ async def test_an_answer_that_was_long_in_coming_is_not_believed_for_longer(
     assert await refusal(keys, key) == f"the key {made.id} has been revoked"
 
 
-async def test_a_key_ends_on_its_day(keys: Keys, owner_url: str):
+async def test_a_key_ends_on_its_day(keys: ApiKeyStore, owner_url: str):
     made, key = await keys.create("acme", days=1)
     assert made.expires_at is not None
     assert (made.expires_at - made.created_at).total_seconds() == pytest.approx(86_400, abs=5)
@@ -123,13 +123,13 @@ async def test_a_key_ends_on_its_day(keys: Keys, owner_url: str):
 
     rows(owner_url, "UPDATE signalbox.api_key SET expires_at = now()")
 
-    assert await refusal(Keys(keys._database), key) == f"the key {made.id} has expired"
-    assert [one.state for one in await keys.stored("acme")] == ["expired"]
-    assert not await keys.any_live()
+    assert await refusal(ApiKeyStore(keys._database), key) == f"the key {made.id} has expired"
+    assert [one.state for one in await keys.list_keys("acme")] == ["expired"]
+    assert not await keys.has_live_key()
 
 
 async def test_a_key_of_another_database_or_none_is_refused_without_asking_the_database(
-    keys: Keys, monkeypatch: pytest.MonkeyPatch
+    keys: ApiKeyStore, monkeypatch: pytest.MonkeyPatch
 ):
     made, key = await keys.create("acme")
     asked = Asked(keys, monkeypatch)
@@ -157,13 +157,13 @@ async def test_a_key_of_another_database_or_none_is_refused_without_asking_the_d
     assert (await keys.verify(key))[:2] == ("acme", made.id)
 
 
-async def test_an_issued_key_that_is_no_longer_stored_is_refused(keys: Keys, owner_url: str):
+async def test_an_issued_key_that_is_no_longer_stored_is_refused(keys: ApiKeyStore, owner_url: str):
     _, key = await keys.create("acme")
     rows(owner_url, "DELETE FROM signalbox.api_key")
     assert await refusal(keys, key) == "this service does not know it"
 
 
-async def test_a_thousand_calls_at_once_ask_the_database_once(keys: Keys, monkeypatch: pytest.MonkeyPatch):
+async def test_a_thousand_calls_at_once_ask_the_database_once(keys: ApiKeyStore, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "FRESH_S", 30)
     made, key = await keys.create("acme")
     asked = Asked(keys, monkeypatch)
@@ -178,7 +178,7 @@ async def test_a_thousand_calls_at_once_ask_the_database_once(keys: Keys, monkey
     assert asked.count == 2
 
 
-async def test_a_caller_that_goes_away_takes_nobody_else_s_answer_along(keys: Keys):
+async def test_a_caller_that_goes_away_takes_nobody_else_s_answer_along(keys: ApiKeyStore):
     made, key = await keys.create("acme")
     first = asyncio.create_task(keys.verify(key))
     second = asyncio.create_task(keys.verify(key))
@@ -187,7 +187,7 @@ async def test_a_caller_that_goes_away_takes_nobody_else_s_answer_along(keys: Ke
     assert await second == ("acme", made.id, (), False)
 
 
-async def test_what_is_remembered_of_keys_is_bounded(keys: Keys, monkeypatch: pytest.MonkeyPatch):
+async def test_what_is_remembered_of_keys_is_bounded(keys: ApiKeyStore, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "MOST_CACHED", 3)
     made = [await keys.create("acme", str(n)) for n in range(5)]
     for one, key in made:
@@ -209,7 +209,7 @@ def down(url: str) -> Iterator[None]:
 
 
 async def test_a_database_that_is_down_makes_no_key_a_wrong_one_and_is_asked_twice_a_second_at_most(
-    keys: Keys, owner_url: str, monkeypatch: pytest.MonkeyPatch
+    keys: ApiKeyStore, owner_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "TIMEOUT_S", 0.3)
     monkeypatch.setattr(module, "FRESH_S", 30)
@@ -231,50 +231,50 @@ async def test_a_database_that_is_down_makes_no_key_a_wrong_one_and_is_asked_twi
     pytest.fail("the key is not known again a minute after the database is back")
 
 
-async def test_a_key_s_last_use_is_kept_to_the_minute(keys: Keys, owner_url: str):
+async def test_a_key_s_last_use_is_kept_to_the_minute(keys: ApiKeyStore, owner_url: str):
     made, key = await keys.create("acme")
     assert made.last_used_at is None
     await keys.verify(key)
-    [first] = await keys.stored("acme")
+    [first] = await keys.list_keys("acme")
     assert first.last_used_at is not None
-    await Keys(keys._database).verify(key)
-    assert await keys.stored("acme") == [first]
+    await ApiKeyStore(keys._database).verify(key)
+    assert await keys.list_keys("acme") == [first]
 
     rows(owner_url, "UPDATE signalbox.api_key SET last_used_at = now() - interval '2 minutes'")
-    await Keys(keys._database).verify(key)
-    assert (await keys.stored("acme"))[0].last_used_at > first.last_used_at  # type: ignore[operator]
+    await ApiKeyStore(keys._database).verify(key)
+    assert (await keys.list_keys("acme"))[0].last_used_at > first.last_used_at  # type: ignore[operator]
 
 
-async def test_who_revokes_a_key_at_this_moment_is_not_waited_for(keys: Keys, owner_url: str):
+async def test_who_revokes_a_key_at_this_moment_is_not_waited_for(keys: ApiKeyStore, owner_url: str):
     made, key = await keys.create("acme")
     with psycopg.connect(owner_url) as connection:
         connection.execute("UPDATE signalbox.api_key SET revoked_at = now()")
         assert (await keys.verify(key))[:2] == ("acme", made.id)
         connection.commit()
-    assert await refusal(Keys(keys._database), key) == f"the key {made.id} has been revoked"
+    assert await refusal(ApiKeyStore(keys._database), key) == f"the key {made.id} has been revoked"
 
 
-async def test_keys_are_listed_by_tenant_or_all_and_revoked_once(keys: Keys):
+async def test_keys_are_listed_by_tenant_or_all_and_revoked_once(keys: ApiKeyStore):
     first, _ = await keys.create("acme", "one")
     second, _ = await keys.create("globex", "two")
 
-    assert await keys.stored("acme") == [first]
-    assert await keys.stored() == [first, second]
-    assert await keys.stored("initech") == []
+    assert await keys.list_keys("acme") == [first]
+    assert await keys.list_keys() == [first, second]
+    assert await keys.list_keys("initech") == []
     revoked = await keys.revoke(first.id)
     assert await keys.revoke(first.id) == revoked
-    assert [one.state for one in await keys.stored()] == ["revoked", "live"]
-    assert await keys.any_live()
+    assert [one.state for one in await keys.list_keys()] == ["revoked", "live"]
+    assert await keys.has_live_key()
     await keys.revoke(second.id)
-    assert not await keys.any_live()
+    assert not await keys.has_live_key()
 
 
 @pytest.mark.parametrize("id", ["", "nothing", "' OR ''='", "\0", "\ud800", "x" * 10_000])
-async def test_what_is_no_id_revokes_nothing(keys: Keys, id: str):
+async def test_what_is_no_id_revokes_nothing(keys: ApiKeyStore, id: str):
     await keys.create("acme")
     with pytest.raises(BadRequest, match="there is no key with that id"):
         await keys.revoke(id)
-    assert await keys.any_live()
+    assert await keys.has_live_key()
 
 
 @pytest.mark.parametrize(
@@ -290,15 +290,15 @@ async def test_what_is_no_id_revokes_nothing(keys: Keys, id: str):
         ({"days": float("inf")}, "expires"),
     ],
 )
-async def test_what_cannot_be_a_key_is_not_made(keys: Keys, given: dict[str, Any], where: str):
+async def test_what_cannot_be_a_key_is_not_made(keys: ApiKeyStore, given: dict[str, Any], where: str):
     with pytest.raises(BadRequest) as caught:
         await keys.create(**{"tenant": "acme", **given})
     assert caught.value.where == where
-    assert await keys.stored() == []
+    assert await keys.list_keys() == []
 
 
 async def test_the_service_cannot_read_the_keys_of_two_tenants_and_calls_nothing_but_the_one_function(
-    keys: Keys, database: Database
+    keys: ApiKeyStore, database: Database
 ):
     await keys.create("acme")
     await keys.create("globex")
@@ -341,14 +341,14 @@ def test_the_role_of_the_function_reads_keys_and_nothing_else(owner_url: str):
 
 
 async def test_no_key_is_in_a_log_whatever_goes_wrong(
-    keys: Keys, owner_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    keys: ApiKeyStore, owner_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(module, "TIMEOUT_S", 2)
     _, key = await keys.create("acme", "front end")
     await keys.verify(key)
     with down(owner_url), pytest.raises(Unavailable) as caught:
-        await Keys(keys._database).verify(key)
+        await ApiKeyStore(keys._database).verify(key)
     wrong = await refusal(keys, key[:-2] + "zz")
     secret = key.rsplit("_", 1)[1]
     for text in (caplog.text, wrong, *map(repr, (caught.value, caught.value.__cause__, keys._asked))):

@@ -5,12 +5,12 @@ from io import BytesIO
 
 import pytest
 
-from retrievers.ingest.formats import READERS, guarded
-from retrievers.ingest.html import read_page
-from retrievers.ingest.source import SourceFile
+from retrievers.ingest.readers.file_readers import READERS, reject_on_error
+from retrievers.ingest.readers.html import read_page
+from retrievers.ingest.readers.source_file import SourceFile
 from retrievers.testing import processor_s
 from retrievers.text.analysis import analyse
-from retrievers.text.languages import detect
+from retrievers.text.languages import detect_language
 
 SMALL, LARGE = 8_000, 64_000
 
@@ -76,18 +76,20 @@ def test_markdown_is_read_in_linear_time(make: Callable[[int], str]):
     def read(text: str) -> None:
         file = BytesIO(text.encode())
         source = SourceFile(file, "a.md", "a", "a", ".md", len(text))
-        list(guarded("a.md", READERS[".md"](source, lambda size: None)))
+        list(reject_on_error("a.md", READERS[".md"](source, lambda size: None)))
 
     assert is_linear(read, make)
 
 
 def test_a_language_is_detected_in_spite_of_many_marks():
-    assert is_linear(lambda text: detect(text), lambda length: "the e" + "\u0316\u0301" * (length // 32) + " is of a")
-    assert detect("ça va" + "\u0316\u0301" * 500 + " est dans le jardin avec nous") == "fr"
+    assert is_linear(
+        lambda text: detect_language(text), lambda length: "the e" + "\u0316\u0301" * (length // 32) + " is of a"
+    )
+    assert detect_language("ça va" + "\u0316\u0301" * 500 + " est dans le jardin avec nous") == "fr"
 
 
 @pytest.mark.parametrize(
     "text", ["PEP 703 and getUserName, utf8 of rtm-prod", "量子纠缠和机器学习的研究 PEP 703", "데이터"]
 )
 def test_terms_without_derived_ones_are_the_other_terms(text: str):
-    assert analyse(text, "en", extra=False) == [term for term in analyse(text, "en") if not term.extra]
+    assert analyse(text, "en", derived=False) == [term for term in analyse(text, "en") if not term.derived]

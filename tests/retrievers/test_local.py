@@ -18,27 +18,27 @@ from psycopg.conninfo import make_conninfo
 
 from agent.answering.answer import Answerer
 from agent.chat.chat import Chat
-from agent.intent.reader import Cascade
+from agent.intent.reader import CascadeReader
 from agent.pipeline import Pipeline
 from agent.records.trace_store import TraceStore
+from agent.service.factory import build_worker
 from agent.service.metering import Metering
-from agent.service.opening import worker_over
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import Request
 from retrievers import registry
 from retrievers.core.errors import BadFilter, BadRequest, Unavailable, UnknownCollection
-from retrievers.core.filters import parse
+from retrievers.core.filters import parse_filter
 from retrievers.core.types import PLATFORM, ChunkId, Hit, Query, Scope
 from retrievers.embed import Vectors
-from retrievers.ingest.documents import NOTHING_TO_FIND, Document
-from retrievers.ingest.read import read_record
+from retrievers.ingest.documents import NOTHING_SEARCHABLE, Document
+from retrievers.ingest.readers.file_input import read_record
 from retrievers.local import Local
-from retrievers.postgres.catalogue import Catalogue, filterable
+from retrievers.postgres.api_keys import ApiKeyStore
+from retrievers.postgres.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.database import Database
-from retrievers.postgres.keys import Keys
-from retrievers.postgres.migrate import SERVICE_ROLE
-from retrievers.sandbox import Stopped
+from retrievers.postgres.schema_migrations import SERVICE_ROLE
+from retrievers.sandbox import CancelCheck
 from retrievers.testing import HashEmbedder
 
 EMBEDDER = HashEmbedder()
@@ -65,7 +65,7 @@ def service_on(database: Database, **changes: Any) -> Service:
     sources = {name: source for name, source in built.items() if source is not None}
     pipeline = Pipeline(chosen, catalogue, sources, EMBEDDER)
     answerer, traces = Answerer(chosen, EMBEDDER), TraceStore(database, days=0)
-    worker = worker_over(chosen, database, EMBEDDER, catalogue)
+    worker = build_worker(chosen, database, EMBEDDER, catalogue)
     return Service(
         settings=chosen,
         database=database,
@@ -75,7 +75,7 @@ def service_on(database: Database, **changes: Any) -> Service:
         answerer=answerer,
         traces=traces,
         worker=worker,
-        keys=Keys(database),
+        keys=ApiKeyStore(database),
         chats=Chat(answerer, ()),
         metering=Metering(database),
     )
@@ -121,7 +121,7 @@ async def test_one_bad_document_is_reported_and_loses_nobody_else(caplog: pytest
     with caplog.at_level(logging.WARNING, "retrievers.local"):
         assert ids(await search(Local.of(given, EMBEDDER), "refunds")) == ["a"]
     assert caplog.messages == [
-        f"not searched: documents[1]: {NOTHING_TO_FIND}",
+        f"not searched: documents[1]: {NOTHING_SEARCHABLE}",
         'not searched: documents[2]: the id "a" was already given at documents[0]',
         'not searched: documents[3]: metadata "when" is a date in this collection: "2024-13-01" is not an ISO 8601 '
         "date (month must be in 1..12)",
@@ -131,9 +131,17 @@ async def test_one_bad_document_is_reported_and_loses_nobody_else(caplog: pytest
 async def test_what_is_quoted_must_occur_as_it_is():
     texts = {"a": "error code seven", "b": "code error seven seven", "c": "error 7 code"}
     local = Local.of(documents(texts), EMBEDDER)
-    found = [hit for hit in await search(local, '"error code" seven') if hit.parts and "fulltext" in hit.parts]
+    found = [
+        hit
+        for hit in await search(local, '"error code" seven')
+        if hit.component_scores and "fulltext" in hit.component_scores
+    ]
     assert ids(found) == ["a"]
-    nowhere = [hit for hit in await search(local, '"seven code" error') if hit.parts and "fulltext" in hit.parts]
+    nowhere = [
+        hit
+        for hit in await search(local, '"seven code" error')
+        if hit.component_scores and "fulltext" in hit.component_scores
+    ]
     assert sorted(ids(nowhere)) == ["a", "b", "c"]
 
 
@@ -152,7 +160,7 @@ async def test_the_score_weighs_words_and_vectors():
     hits = {hit.id.document_id: hit for hit in await search(local, "refunds")}
     assert hits["a"].score == pytest.approx(1.0)  # the best of both
     assert hits["c"].score == pytest.approx(0.0)  # the worst vector, and no word
-    cosines = {id: (hit.parts or {})["vector"] for id, hit in hits.items()}
+    cosines = {id: (hit.component_scores or {})["vector"] for id, hit in hits.items()}
     scaled = (cosines["b"] - cosines["c"]) / (cosines["a"] - cosines["c"])
     assert hits["b"].score == pytest.approx(0.4 * scaled)  # the worst of those with the word
 
@@ -199,7 +207,7 @@ async def test_words_are_searched_while_there_are_no_vectors(
     embedder = Failing()
     local = Local.of(documents({"a": "Refunds take five days.", "b": "Storms."}), embedder)
     hits = await local.search(Query("refunds", "en", await local.scope()))
-    assert [(hit.id.document_id, list(hit.parts or ())) for hit in hits] == [("a", ["fulltext"])]
+    assert [(hit.id.document_id, list(hit.component_scores or ())) for hit in hits] == [("a", ["fulltext"])]
     assert caplog.messages == [
         "the local documents are searched by full text only: the embedder is unavailable: the connection was refused"
     ]
@@ -224,7 +232,7 @@ async def test_reading_goes_on_when_whoever_asked_has_left():
     going = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def slowly(_stopped: Stopped) -> Iterator[Document]:
+    def slowly(_stopped: CancelCheck) -> Iterator[Document]:
         yield Document("a", "a", "", "Refunds take five days.")
         asyncio.run_coroutine_threadsafe(going.wait(), loop).result()
 
@@ -243,7 +251,7 @@ async def test_a_search_says_that_the_documents_are_still_being_read(monkeypatch
     going = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def slowly(_stopped: Stopped) -> Iterator[Document]:
+    def slowly(_stopped: CancelCheck) -> Iterator[Document]:
         asyncio.run_coroutine_threadsafe(going.wait(), loop).result()
         yield Document("a", "a", "", "Refunds take five days.")
 
@@ -258,7 +266,7 @@ async def test_what_is_being_read_ends_with_the_service():
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def endless(_stopped: Stopped) -> Iterator[Document]:
+    def endless(_stopped: CancelCheck) -> Iterator[Document]:
         number = 0
         try:
             while True:
@@ -307,9 +315,9 @@ async def test_the_folders_own_schema_declares_its_fields(tmp_path: Path):
     (tmp_path / "schema.json").write_text('{"fields": {"code": "string"}}')
     (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "Refunds.", "code": 7}\n')
     local = Local.folder(tmp_path, EMBEDDER)
-    fields = (await local.scope()).beside[0].fields
+    fields = (await local.scope()).external_collections[0].fields
     assert fields["code"].item == "string"
-    wanted = parse({"type": "eq", "key": "code", "value": "7"}, fields)
+    wanted = parse_filter({"type": "eq", "key": "code", "value": "7"}, fields)
     assert ids(await search(local, "refunds", filter=wanted)) == ["a"]
 
 
@@ -410,7 +418,11 @@ async def local() -> Local:
 
 
 def measured(hits: list[Hit], measure: str) -> dict[tuple[str, int], float]:
-    return {hit.id[2:]: hit.parts[measure] for hit in hits if hit.parts and measure in hit.parts}
+    return {
+        hit.id[2:]: hit.component_scores[measure]
+        for hit in hits
+        if hit.component_scores and measure in hit.component_scores
+    }
 
 
 @pytest.mark.parametrize(("question", "language"), QUESTIONS)
@@ -427,7 +439,7 @@ async def test_scores_are_those_of_the_database(stored: Database, local: Local, 
 
 async def test_fields_are_those_of_the_database(stored: Database, local: Local):
     there = await Catalogue(stored).scope("default", "docs")
-    assert filterable(await local.scope()) == filterable(there)
+    assert filterable_fields(await local.scope()) == filterable_fields(there)
 
 
 KEYS: dict[str, tuple[list[str], list[Any]]] = {
@@ -471,8 +483,8 @@ async def test_filters_select_the_same_documents_as_in_the_database(
 ):
     catalogue = Catalogue(stored)
     scope, beside = await catalogue.scope("default", "docs"), await local.scope()
-    wanted = parse(expression, filterable(scope))
-    assert parse(expression, filterable(beside)) == wanted
+    wanted = parse_filter(expression, filterable_fields(scope))
+    assert parse_filter(expression, filterable_fields(beside)) == wanted
     vectors = registry.build("vector", registry.Resources(stored, EMBEDDER, catalogue))
     assert vectors is not None
     there = await vectors.search(Query("refunds", "en", scope, wanted))
@@ -523,7 +535,7 @@ async def test_a_folder_and_a_collection_are_fused_by_what_they_measure(both: Se
 
 async def test_a_question_of_identifiers_is_asked_of_the_folder_too(both: Service):
     cards = {name: source.card for name, source in both.pipeline.sources.items()}
-    reader = Cascade(both.settings, both.catalogue, cards, EMBEDDER)
+    reader = CascadeReader(both.settings, both.catalogue, cards, EMBEDDER)
     pipeline = replace(both.pipeline, reader=reader)
     result = await pipeline.retrieve("default", Request(query="CVE-2024-5565"))
     assert [(one.source, one.reason) for one in result.outcomes if one.step == 1] == [
@@ -591,7 +603,7 @@ async def test_a_question_read_by_rules_is_answered_from_a_folder_alone(database
     (tmp_path / "a.txt").write_text("Refunds take five days.")
     service = service_on(database, local=tmp_path)
     cards = {name: source.card for name, source in service.pipeline.sources.items()}
-    reader = Cascade(service.settings, service.catalogue, cards, EMBEDDER)
+    reader = CascadeReader(service.settings, service.catalogue, cards, EMBEDDER)
     pipeline = replace(service.pipeline, reader=reader)
     result = await pipeline.retrieve("default", Request(query="How long do refunds take?"))
     assert [hit.document_id for hit in result.hits] == ["a.txt"]

@@ -5,16 +5,16 @@ from email.message import EmailMessage
 
 from openpyxl import Workbook
 
-from retrievers.core.places import Places
-from retrievers.ingest import formats
+from retrievers.core.file_positions import FilePositions
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.source import SourceFile
+from retrievers.ingest.readers import file_readers
+from retrievers.ingest.readers.source_file import SourceFile
 
 
 def read_mail(content: bytes) -> list[Document | RejectedItem]:
     """The items of a mail, read in this process."""
     source = SourceFile(io.BytesIO(content), "mail.eml", "mail.eml", "mail", ".eml", len(content))
-    return [item for _, item in formats.read_source(source)]
+    return [item for _, item in file_readers.read_source(source)]
 
 
 def only(content: bytes) -> Document:
@@ -84,7 +84,7 @@ def test_attachments_of_known_forms_are_documents_and_a_bad_one_costs_no_other()
     assert first.metadata["attachments"] == ["prices.xlsx", "bad.pdf", "pic.png", "An older mail.eml", "no-text.csv"]
     assert isinstance(sheet, Document)
     assert sheet.id == "mail.eml#prices.xlsx#Prices"
-    assert sheet.places == Places("row", ((0, 2), (21, 3)), "Prices")
+    assert sheet.places == FilePositions("row", ((0, 2), (21, 3)), "Prices")
     assert bad == RejectedItem("mail.eml#bad.pdf", None, "damaged, or not a .pdf file")
     assert isinstance(older, Document)
     assert (older.id, older.title, older.text) == ("mail.eml#An older mail.eml", "An older mail", "Older.")

@@ -11,11 +11,11 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from retrievers.ingest.job_types import Lease
-from retrievers.ingest.jobs import JobQueue
-from retrievers.ingest.report import Report
+from retrievers.ingest.jobs.job_queue import JobQueue
+from retrievers.ingest.jobs.job_types import Lease
+from retrievers.ingest.report import IngestReport
 from retrievers.postgres.database import Database
-from retrievers.sync.manifest import KnownItem, Manifest, Writer, id_of
+from retrievers.sync.manifest import KnownItem, Manifest, ManifestWriter, mirror_id
 
 ITEMS = 100_000
 MOST_S = 0.05
@@ -34,7 +34,7 @@ Returned = TypeVar("Returned")
 
 @pytest.fixture
 def manifest(database: Database, owner_url: str) -> Iterator[Manifest]:
-    sync = id_of("acme", "docs", "s")
+    sync = mirror_id("acme", "docs", "s")
     with psycopg.connect(owner_url, autocommit=True) as connection:
         for statement in (_SYNC, _ITEMS, _DOCUMENTS):
             connection.execute(statement, {"sync": sync, "n": ITEMS})
@@ -60,29 +60,31 @@ async def test_reading_it_leaves_the_event_loop_to_others(manifest: Manifest):
     items = [f"folder/item-{n}" for n in range(1, ITEMS + 1)]
     orphans = ITEMS // 10
 
-    known, held_s = await longest(manifest.known())
+    known, held_s = await longest(manifest.known_items())
     assert (len(known), known["folder/item-10"].version) == (ITEMS, "v10")
     assert known["folder/item-11"] == KnownItem(None, None)  # its document is not stored
     assert held_s < MOST_S
-    damaged, held_s = await longest(manifest.damaged())
+    damaged, held_s = await longest(manifest.damaged_documents())
     assert (len(damaged), held_s < MOST_S) == (ITEMS - orphans, True), held_s
     found, held_s = await longest(manifest.documents_of(items))
     assert (len(found), held_s < MOST_S) == (ITEMS, True), held_s
     assert len(await manifest.documents_of(items, orphans=False)) == ITEMS - orphans
     assert await manifest.documents_of(["folder/item-11"], orphans=False) == {"d11"}
-    assert await manifest.doomed() == orphans
+    assert await manifest.count_orphans() == orphans
 
 
 async def test_noting_that_all_of_it_is_gone_leaves_the_event_loop_to_others(
     manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ):
     @asynccontextmanager
-    async def unleased(writer: Writer) -> AsyncIterator[object]:
+    async def unleased(writer: ManifestWriter) -> AsyncIterator[object]:
         async with manifest.database.transaction("acme") as connection:
             yield connection
 
-    monkeypatch.setattr(Writer, "_transaction", unleased)
-    writer = Writer(manifest, JobQueue(manifest.database), Lease("acme", UUID(int=1), UUID(int=2)), 2, Report())
-    _, held_s = await longest(writer.vanish([f"folder/item-{n}" for n in range(1, ITEMS + 1)]))
+    monkeypatch.setattr(ManifestWriter, "_transaction", unleased)
+    writer = ManifestWriter(
+        manifest, JobQueue(manifest.database), Lease("acme", UUID(int=1), UUID(int=2)), 2, IngestReport()
+    )
+    _, held_s = await longest(writer.remove_items([f"folder/item-{n}" for n in range(1, ITEMS + 1)]))
     assert held_s < MOST_S
-    assert (await manifest.known(), await manifest.doomed()) == ({}, ITEMS)
+    assert (await manifest.known_items(), await manifest.count_orphans()) == ({}, ITEMS)

@@ -15,10 +15,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from retrievers.core.errors import Unavailable
-from retrievers.postgres import migrate as migrating
+from retrievers.postgres import schema_migrations as migrating
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded import EmbeddedServer
-from retrievers.postgres.migrate import Migration, is_current, migrate, migrations
+from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.schema_migrations import Migration, is_schema_current, migrate, packaged_migrations
 
 # What an owner must be able to pass on where another database of the server has made the roles.
 OURS = ", ".join(role for role in migrating.ROLES if role != migrating.SQL_ROLE)
@@ -105,10 +105,10 @@ def test_migrations_make_exactly_the_committed_schema(server: EmbeddedServer, em
 def test_a_second_run_applies_nothing(empty: Callable[..., str]):
     url = empty()
 
-    assert [one.version for one in migrate(url)] == [one.version for one in migrations()]
+    assert [one.version for one in migrate(url)] == [one.version for one in packaged_migrations()]
     assert migrate(url) == []
     with psycopg.connect(url) as connection:
-        assert is_current(connection)
+        assert is_schema_current(connection)
 
 
 def test_four_that_migrate_at_once_apply_each_migration_once(empty: Callable[..., str]):
@@ -117,7 +117,7 @@ def test_four_that_migrate_at_once_apply_each_migration_once(empty: Callable[...
     with ThreadPoolExecutor(4) as pool:
         applied = list(pool.map(migrate, [url] * 4))
 
-    assert sorted(len(one) for one in applied) == [0, 0, 0, len(migrations())]
+    assert sorted(len(one) for one in applied) == [0, 0, 0, len(packaged_migrations())]
 
 
 def test_databases_of_one_server_can_be_migrated_at_once(empty: Callable[..., str], role: str, server: EmbeddedServer):
@@ -126,7 +126,7 @@ def test_databases_of_one_server_can_be_migrated_at_once(empty: Callable[..., st
     urls = [make_conninfo(empty(role), user=role) for _ in range(4)]
 
     with ThreadPoolExecutor(4) as pool:
-        assert [len(one) for one in pool.map(migrate, urls)] == [len(migrations())] * 4
+        assert [len(one) for one in pool.map(migrate, urls)] == [len(packaged_migrations())] * 4
 
 
 def test_a_migration_is_applied_whole_or_not_at_all(empty: Callable[..., str]):
@@ -134,20 +134,20 @@ def test_a_migration_is_applied_whole_or_not_at_all(empty: Callable[..., str]):
     broken = Migration(9999, "broken", "CREATE TABLE half (a int); SELECT 1 / 0;")
 
     with pytest.raises(psycopg.errors.DivisionByZero):
-        migrate(url, [*migrations(), broken])
+        migrate(url, [*packaged_migrations(), broken])
 
     assert rows(url, "SELECT to_regclass('signalbox.half')") == [(None,)]
     assert migrate(url) == []
 
 
 def test_a_file_that_changed_after_it_was_applied_is_refused(owner_url: str):
-    first, *others = migrations()
+    first, *others = packaged_migrations()
     changed = replace(first, statements=first.statements + "-- later")
 
     assert "was changed after it was applied" in refused(lambda: migrate(owner_url, [changed, *others]))
     with psycopg.connect(owner_url, autocommit=True) as connection:
         connection.execute("UPDATE signalbox.migration SET checksum = 'other'")
-        assert not is_current(connection)
+        assert not is_schema_current(connection)
 
 
 def test_a_schema_newer_than_the_program_is_refused(owner_url: str):
@@ -164,7 +164,7 @@ def test_an_owner_who_may_create_roles_and_schemas_need_be_no_superuser(
     url = empty(role)
     rows(url, "CREATE EXTENSION vector")
 
-    assert len(migrate(make_conninfo(url, user=role))) == len(migrations())
+    assert len(migrate(make_conninfo(url, user=role))) == len(packaged_migrations())
 
 
 async def test_an_ordinary_owner_can_serve_what_it_migrated(

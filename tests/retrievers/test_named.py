@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from retrievers.configured_sources.collection_group import CollectionGroup
+from retrievers.configured_sources.renamed_source import RenamedSource
 from retrievers.core.errors import BadFilter, RetrievalError, TooCostly, Unavailable
 from retrievers.core.types import Card, Chunk, ChunkId, Collection, Hit, Query, Scope
-from retrievers.named.group import CollectionGroup
-from retrievers.named.outside import Outside
 
 SCOPE = Scope("t", (Collection(1, "t", "a"), Collection(2, "t", "b"), Collection(3, "t", "c")))
 QUERY = Query("rain", "en", SCOPE, limit=2)
@@ -40,7 +40,7 @@ async def test_a_group_blends_both_measures_over_its_own_collections():
     words, meaning = Stub({"x": 8.0, "y": 4.0}), Stub({"y": 0.9, "z": 0.1})
     hits = await group(words, meaning).search(QUERY)
     # Words weigh 0.6 and meaning 0.4, each brought to [0, 1]: x 0.6 + 0, y 0 + 0.4, z 0 + 0.
-    assert [(hit.id.document_id, hit.score, hit.parts) for hit in hits] == [
+    assert [(hit.id.document_id, hit.score, hit.component_scores) for hit in hits] == [
         ("x", 0.6, {"fulltext": 8.0}),
         ("y", 0.4, {"fulltext": 4.0, "vector": 0.9}),
     ]
@@ -67,7 +67,9 @@ async def test_one_measure_is_enough_for_a_group_and_none_is_not():
     ],
 )
 async def test_an_error_of_a_source_outside_keeps_its_kind_and_says_its_own_keys(error: RetrievalError):
-    source = Outside(Card("manuals", "", "outside"), Stub(error=error), {"CLOUD_API_KEY": "sources.manuals.api_key"})
+    source = RenamedSource(
+        Card("manuals", "", "outside"), Stub(error=error), {"CLOUD_API_KEY": "sources.manuals.api_key"}
+    )
     with pytest.raises(type(error), match=r"manuals.*set sources\.manuals\.api_key") as caught:
         await source.search(QUERY)
     assert "CLOUD" not in str(caught.value)
@@ -76,7 +78,7 @@ async def test_an_error_of_a_source_outside_keeps_its_kind_and_says_its_own_keys
 
 
 async def test_hits_of_two_sources_outside_are_two_whatever_their_ids():
-    one, two = (Outside(Card(name, "", "outside"), Stub({"x": 1.0}), {}) for name in ("one", "two"))
+    one, two = (RenamedSource(Card(name, "", "outside"), Stub({"x": 1.0}), {}) for name in ("one", "two"))
     hits = [*(await one.search(QUERY)), *(await two.search(QUERY))]
     assert [str(hit.id) for hit in hits] == ["one/x#0", "two/x#0"]
     assert all(hit.chunk is not None and hit.chunk.id == hit.id for hit in hits)

@@ -4,14 +4,14 @@ import pytest
 
 from retrievers.core.errors import BadDocument
 from retrievers.ingest.documents import MAX_TITLE_CHARACTERS, Document
-from retrievers.ingest.prepare import Prepared, check, prepare
-from retrievers.ingest.record import read_record
+from retrievers.ingest.preparation import PreparedDocument, check_document, prepare
+from retrievers.ingest.readers.record import read_record
 
 
-def prepared(**record: object) -> Prepared:
+def prepared(**record: object) -> PreparedDocument:
     document = read_record({"id": "x", **record}, "here")
     assert isinstance(document, Document)
-    check(document)
+    check_document(document)
     return prepare(document, {}, b"")
 
 

@@ -17,7 +17,7 @@ from agent.testing import Fault, ScriptedServer, unit_vector
 from retrievers.core.errors import Unavailable
 from retrievers.embed.cache import QueryCache
 from retrievers.embed.remote import FastEmbedEmbedder, LiteLLMEmbedder, OpenAIEmbedder
-from retrievers.embed.retry import RetryPolicy
+from retrievers.http.sdk_retries import RetryPolicy
 
 KEY = "very-secret-key-0123"
 AT_ONCE = RetryPolicy(first_wait_s=0.001, longest_wait_s=0.001)

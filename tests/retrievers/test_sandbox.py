@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from retrievers.core.errors import BadDocument, Unavailable
-from retrievers.sandbox import ProcessLimits, Sandbox, Stopped, pool
+from retrievers.sandbox import CancelCheck, ProcessLimits, Sandbox, pool
 from retrievers.sandbox.pool import _Process
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="there is no limit of the address space")
@@ -100,11 +100,11 @@ def file_of(text: str = "") -> BinaryIO:
     return file
 
 
-def run(sandbox: Sandbox, what: str, stopped: Stopped = lambda: False) -> dict[str, Any]:
+def run(sandbox: Sandbox, what: str, is_cancelled: CancelCheck = lambda: False) -> dict[str, Any]:
     """The last object that an act gives."""
     with (
         file_of() as file,
-        closing(sandbox.run("tasks_of_this_test:act", [(file, {"what": what})], stopped=stopped)) as answers,
+        closing(sandbox.run("tasks_of_this_test:act", [(file, {"what": what})], is_cancelled=is_cancelled)) as answers,
     ):
         return list(next(answers))[-1]
 
@@ -215,7 +215,7 @@ def test_a_file_of_many_documents_may_be_of_any_size(sandbox: Sandbox):
 
 def test_what_nobody_waits_for_is_not_read_to_its_end(sandbox: Sandbox):
     with pytest.raises(Unavailable):
-        run(sandbox, "sleep", stopped=lambda: True)
+        run(sandbox, "sleep", is_cancelled=lambda: True)
 
 
 def test_a_process_without_work_leaves_nothing_behind(sandbox: Sandbox):
@@ -232,14 +232,14 @@ def test_a_process_without_work_leaves_nothing_behind(sandbox: Sandbox):
 async def test_cancelling_ends_the_process_that_reads(sandbox: Sandbox):
     loop, begun, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 
-    def read(stopped: Stopped) -> None:
+    def read(is_cancelled: CancelCheck) -> None:
         loop.call_soon_threadsafe(begun.set)
         try:
-            run(sandbox, "sleep", stopped)
+            run(sandbox, "sleep", is_cancelled)
         finally:
             loop.call_soon_threadsafe(ended.set)
 
-    reading = asyncio.create_task(sandbox.in_thread(read))
+    reading = asyncio.create_task(sandbox.run_in_thread(read))
     await begun.wait()
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -258,7 +258,7 @@ async def test_at_the_end_of_this_process_those_that_read_end_too(sandbox: Sandb
         loop.call_soon_threadsafe(begun.set)
 
     with patch.object(_Process, "send", sent):
-        reading = asyncio.create_task(sandbox.in_thread(lambda stopped: run(sandbox, "sleep", stopped)))
+        reading = asyncio.create_task(sandbox.run_in_thread(lambda is_cancelled: run(sandbox, "sleep", is_cancelled)))
         await begun.wait()
     (process,) = sandbox._busy
     pool.end_processes()
@@ -278,9 +278,9 @@ async def test_where_no_process_can_be_started_the_file_is_read_later(
     with monkeypatch.context() as patch:
         patch.setattr("subprocess.Popen", full)
         with pytest.raises(Unavailable, match="Too many open files"):
-            await sandbox.in_thread(lambda stopped: run(sandbox, "nothing", stopped))
+            await sandbox.run_in_thread(lambda is_cancelled: run(sandbox, "nothing", is_cancelled))
 
-    assert await sandbox.in_thread(lambda stopped: run(sandbox, "nothing", stopped))
+    assert await sandbox.run_in_thread(lambda is_cancelled: run(sandbox, "nothing", is_cancelled))
 
 
 def test_no_more_files_are_read_at_once_than_there_are_places(sandbox: Sandbox):
@@ -289,18 +289,18 @@ def test_no_more_files_are_read_at_once_than_there_are_places(sandbox: Sandbox):
         first, second = (sandbox.run("tasks_of_this_test:words", request) for _ in range(2))
         taken = [next(first), next(second)]
 
-        assert not sandbox._free.acquire(blocking=False)
+        assert not sandbox._normal.acquire(blocking=False)
         del taken
         first.close()
-        assert sandbox._free.acquire(blocking=False)
-        sandbox._free.release()
+        assert sandbox._normal.acquire(blocking=False)
+        sandbox._normal.release()
         second.close()
 
 
 def test_a_message_is_read_whole_however_it_is_cut():
-    from retrievers.sandbox.frames import Receiver, pack
+    from retrievers.sandbox.messages import MessageReceiver, encode_message
 
-    data = pack({"text": "中" * 1000}) + pack({"end": None})
+    data = encode_message({"text": "中" * 1000}) + encode_message({"end": None})
 
     class Slow:
         """A socket that gives a byte or nothing at a time."""
@@ -313,7 +313,7 @@ def test_a_message_is_read_whole_however_it_is_cut():
                 raise TimeoutError
             return self.stream.read(1)
 
-    receiver, found = Receiver(Slow(), 10_000), []  # type: ignore[arg-type]
+    receiver, found = MessageReceiver(Slow(), 10_000), []  # type: ignore[arg-type]
     while len(found) < 2:
         with suppress(TimeoutError):
             found.append(receiver.receive())
@@ -326,19 +326,19 @@ def test_a_message_is_read_whole_however_it_is_cut():
 
 
 async def test_a_file_that_takes_long_leaves_its_place_to_the_others(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("retrievers.sandbox.places._LONG_S", 0.0)
+    monkeypatch.setattr("retrievers.sandbox.reading_slots._LONG_S", 0.0)
     monkeypatch.setattr("retrievers.sandbox.pool._MOST_LONG", 1)
     single = Sandbox(1, SMALL)
-    long = asyncio.create_task(single.in_thread(lambda stopped: run(single, "sleep", stopped)))
+    long = asyncio.create_task(single.run_in_thread(lambda is_cancelled: run(single, "sleep", is_cancelled)))
     while not single._busy:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0.01)
     try:
-        assert await single.in_thread(lambda stopped: run(single, "nothing", stopped))
+        assert await single.run_in_thread(lambda is_cancelled: run(single, "nothing", is_cancelled))
         assert not long.done()
     finally:
         long.cancel()
         await asyncio.wait({long})
-    assert single._free.acquire(timeout=60)
+    assert single._normal.acquire(timeout=60)
     assert single._long.acquire(timeout=60)
     single.close()
 
@@ -346,26 +346,26 @@ async def test_a_file_that_takes_long_leaves_its_place_to_the_others(sandbox: Sa
 async def test_where_too_many_files_take_long_one_gives_way_to_a_waiting_file_and_is_read_again(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.sandbox.places._LONG_S", 0.0)
+    monkeypatch.setattr("retrievers.sandbox.reading_slots._LONG_S", 0.0)
     monkeypatch.setattr("retrievers.sandbox.pool._MOST_LONG", 1)
     single = Sandbox(1, SMALL)
 
-    def read(file: BinaryIO, stopped: Stopped) -> list[dict[str, Any]]:
-        with closing(single.run("tasks_of_this_test:once_filled", [(file, {})], stopped=stopped)) as answers:
+    def read(file: BinaryIO, is_cancelled: CancelCheck) -> list[dict[str, Any]]:
+        with closing(single.run("tasks_of_this_test:once_filled", [(file, {})], is_cancelled=is_cancelled)) as answers:
             return list(next(answers))
 
     with file_of() as one, file_of() as two:
         slow = []
         for file in (one, two):
-            slow.append(asyncio.create_task(single.in_thread(partial(read, file))))
+            slow.append(asyncio.create_task(single.run_in_thread(partial(read, file))))
             while len(single._busy) < len(slow):  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.01)
-        assert await single.in_thread(lambda stopped: run(single, "nothing", stopped))
+        assert await single.run_in_thread(lambda is_cancelled: run(single, "nothing", is_cancelled))
         assert not any(task.done() for task in slow)
         for file in (one, two):
             file.write(b"text")
             file.flush()
         assert await asyncio.gather(*slow) == [[{"text": "text"}]] * 2
-    assert single._free.acquire(timeout=60)
+    assert single._normal.acquire(timeout=60)
     assert single._long.acquire(timeout=60)
     single.close()

@@ -16,24 +16,24 @@ from agent.answering.answer import Answerer
 from agent.chat.chat import Chat
 from agent.pipeline import Pipeline
 from agent.records.trace_store import TraceStore
+from agent.service.factory import build_worker
 from agent.service.metering import Metering
-from agent.service.opening import worker_over
 from agent.service.service import Service
 from agent.settings import Settings
 from agent.types import RankedHit, Request, Result
 from retrievers import registry, vector
 from retrievers.core.errors import BadFilter, BadRequest, UnknownCollection
-from retrievers.core.filters import matches, parse
+from retrievers.core.filters import matches_filter, parse_filter
 from retrievers.core.types import Card, Collection, Hit, Query, Retriever, Scope
 from retrievers.embed import Embedder
-from retrievers.embed.onnx import OnnxEmbedder
+from retrievers.embed.onnx_embedder import OnnxEmbedder
 from retrievers.ingest.documents import Document
-from retrievers.ingest.prepare import field_values
+from retrievers.ingest.preparation import field_values
 from retrievers.postgres import visible_collections
-from retrievers.postgres.catalogue import Catalogue, filterable
+from retrievers.postgres.api_keys import ApiKeyStore
+from retrievers.postgres.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.database import Database
-from retrievers.postgres.keys import Keys
-from retrievers.postgres.migrate import SERVICE_ROLE
+from retrievers.postgres.schema_migrations import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 
 EMBEDDER = HashEmbedder()
@@ -48,7 +48,7 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
     chosen = Settings(**changes)
     pipeline = Pipeline(chosen, catalogue, sources, embedder)
     answerer, traces = Answerer(chosen, embedder), TraceStore(database, days=0)
-    worker = worker_over(chosen, database, embedder, catalogue)
+    worker = build_worker(chosen, database, embedder, catalogue)
     return Service(
         settings=chosen,
         database=database,
@@ -58,7 +58,7 @@ def service_on(database: Database, embedder: Embedder = EMBEDDER, **changes: Any
         answerer=answerer,
         traces=traces,
         worker=worker,
-        keys=Keys(database),
+        keys=ApiKeyStore(database),
         chats=Chat(answerer, ()),
         metering=Metering(database),
     )
@@ -248,12 +248,12 @@ FILTERS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("wanted", FILTERS, ids=lambda wanted: f"{wanted['type']}-{wanted.get('key', '')}")
 async def test_filtered_hits_are_exactly_those_of_a_search_through_everything(found: Service, wanted: dict[str, Any]):
     scope = await found.catalogue.scope("default", "large")
-    parsed = parse(wanted, filterable(scope))
+    parsed = parse_filter(wanted, filterable_fields(scope))
     fields = scope.collections[0].fields
     allowed = {
         one.id: EMBEDDER.vector(one.text)
         for one in CORPUS
-        if matches(parsed, {**field_values(one, fields), "language": "en"})
+        if matches_filter(parsed, {**field_values(one, fields), "language": "en"})
     }
     for question in ("turbine oil", "storm repair crew in winter", "unknown words"):
         asked = EMBEDDER.vector(question)
@@ -358,7 +358,7 @@ async def test_a_question_takes_four_statements_and_one_more_for_new_words(
         return counting
 
     await found.retrieve("turbine blade", collection="large", intent="off")
-    for name in ("search", "fetch"):
+    for name in ("fetch_autocommit", "fetch"):
         monkeypatch.setattr(found.database, name, counted(found.database, name))
         monkeypatch.setattr(found.database.reads, name, counted(found.database.reads, name))
     monkeypatch.setattr(visible_collections, "_FRESH_S", 60.0)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from retrievers.core.credentials import find_credentials, mask_credentials
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
-from retrievers.core.secrets import credentials_in, without_credentials
-from retrievers.sync.sources import open_source
+from retrievers.sync.source_factory import open_source
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ from retrievers.sync.sources import open_source
     ],
 )  # fmt: skip
 def test_credentials_are_found_and_hidden(text: str, shown: str, secrets: set[str]):
-    assert without_credentials(text) == shown
-    assert set(credentials_in(text)) == secrets
+    assert mask_credentials(text) == shown
+    assert set(find_credentials(text)) == secrets
     for error in (RetrievalError(text), BadRequest(text), Unavailable("it", text)):
         assert not any(one in str(error) for one in secrets)
     assert Unavailable("it", text).reason == shown
@@ -39,8 +39,8 @@ def test_credentials_are_found_and_hidden(text: str, shown: str, secrets: set[st
     ],
 )
 def test_what_is_no_credential_stays(text: str):
-    assert without_credentials(text) == text
-    assert not list(credentials_in(text))
+    assert mask_credentials(text) == text
+    assert not list(find_credentials(text))
 
 
 @pytest.mark.parametrize(

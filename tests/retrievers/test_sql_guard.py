@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from retrievers.postgres.guard import MAX_ROWS, GuardVerdict, judge
-from retrievers.postgres.guard_scan import MAX_BYTES
-from retrievers.postgres.guard_words import NEVER_NAMES
+from retrievers.postgres.sql_guard import MAX_ROWS, GuardVerdict, judge_statement
+from retrievers.postgres.sql_guard_allowlists import NEVER_NAMES
+from retrievers.postgres.sql_guard_lexer import MAX_BYTES
 from retrievers.postgres.sql_view import quoted_name
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_sql.py")))
@@ -20,7 +20,7 @@ LONGEST_S = 1.0
 
 def judged(statement: str) -> GuardVerdict:
     started = time.process_time()
-    verdict = judge(statement, COLUMNS)
+    verdict = judge_statement(statement, COLUMNS)
     assert time.process_time() - started < LONGEST_S, statement[:200]
     return verdict
 
@@ -36,7 +36,7 @@ def test_every_hostile_statement_is_refused_with_a_reason_in_one_line():
     assert accepted == []
     assert len(DATA["HOSTILE"]) >= 250
     for one in DATA["HOSTILE"]:
-        verdict = judge(one, COLUMNS)
+        verdict = judge_statement(one, COLUMNS)
         assert verdict.reason
         assert verdict.sql is None
         assert verdict.reason.isprintable(), one
@@ -146,7 +146,7 @@ def test_a_field_with_the_name_of_a_refused_word_can_be_calculated_with(name: st
     column = quoted_name(name)
     statement = f"SELECT {column}, count(*) FROM documents WHERE {column} = 'a' GROUP BY {column}"  # noqa: S608
 
-    assert judge(statement, {name: "text"}).ok
+    assert judge_statement(statement, {name: "text"}).ok
 
 
 def test_statements_made_to_be_slow_to_read_are_judged_in_no_time():

@@ -20,19 +20,19 @@ from psycopg.conninfo import make_conninfo
 
 from retrievers.core.aggregates import parse_aggregate
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.fields import Field
-from retrievers.core.filters import Filter, matches, parse, to_json
+from retrievers.core.filters import Filter, filter_to_json, matches_filter, parse_filter
+from retrievers.core.metadata import Field
 from retrievers.core.types import PLATFORM, Collection, Query, ResultTable, Scope
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
-from retrievers.postgres import sql_run
+from retrievers.postgres import sql_execution
 from retrievers.postgres.aggregate_sql import compile_filter
-from retrievers.postgres.catalogue import Catalogue, filterable
+from retrievers.postgres.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded import EmbeddedServer
-from retrievers.postgres.guard import judge
-from retrievers.postgres.migrate import SERVICE_ROLE
-from retrievers.postgres.sql_view import Views, describe_columns, make_view, short_name
+from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.schema_migrations import SERVICE_ROLE
+from retrievers.postgres.sql_guard import judge_statement
+from retrievers.postgres.sql_view import DocumentsViews, describe_columns, make_view, short_name
 from retrievers.sql import Sql
 from retrievers.testing import HashEmbedder
 
@@ -128,22 +128,24 @@ async def own_scope(database: Database, tenant: str = A) -> Scope:
 
 async def unguarded(database: Database, statement: str, timeout_s: float = 3.0) -> ResultTable:
     scope = await scope_of(database)
-    return await sql_run.run(database, scope, await Views(database).of(scope), statement, timeout_s=timeout_s)
+    return await sql_execution.run_statement(
+        database, scope, await DocumentsViews(database).of(scope), statement, timeout_s=timeout_s
+    )
 
 
 async def calculated(
     database: Database, aggregate: dict[str, Any], filter: dict[str, Any] | None = None
 ) -> ResultTable:
     scope = await own_scope(database)
-    fields = filterable(scope)
+    fields = filterable_fields(scope)
     query = Query(
         "",
         "en",
         scope,
-        filter=None if filter is None else parse(filter, fields),
+        filter=None if filter is None else parse_filter(filter, fields),
         aggregate=parse_aggregate(aggregate, fields),
     )
-    return await Sql(database, Views(database)).answer(query)
+    return await Sql(database, DocumentsViews(database)).answer(query)
 
 
 # Calculations.
@@ -258,7 +260,7 @@ async def test_calculations(service: Database, aggregate: Any, filter: Any, rows
     table = await calculated(service, aggregate, filter)
     if rows is not None:
         assert [*table.rows] == rows
-    again = judge(table.sql, (await Views(service).of(await own_scope(service))).columns)
+    again = judge_statement(table.sql, (await DocumentsViews(service).of(await own_scope(service))).columns)
     assert again.sql == table.sql, "what is shown can be run again"
 
 
@@ -277,9 +279,9 @@ async def test_calculations(service: Database, aggregate: Any, filter: Any, rows
 )
 async def test_a_list_is_its_documents_in_order(service: Database, aggregate: Any, ids: list[str]):
     scope = await own_scope(service)
-    query = Query("", "en", scope, aggregate=parse_aggregate(aggregate, filterable(scope)))
+    query = Query("", "en", scope, aggregate=parse_aggregate(aggregate, filterable_fields(scope)))
 
-    hits = await Sql(service, Views(service)).search(query)
+    hits = await Sql(service, DocumentsViews(service)).search(query)
 
     assert [hit.id.document_id for hit in hits] == ids
     assert all(hit.chunk is None and hit.id.ordinal == 0 for hit in hits)
@@ -291,9 +293,11 @@ async def test_a_list_is_its_documents_in_order(service: Database, aggregate: An
 
 async def test_a_calculation_is_one_hit_to_cite_that_is_no_document(service: Database):
     scope = await own_scope(service)
-    query = Query("", "en", scope, aggregate=parse_aggregate({"op": "count", "group_by": "team"}, filterable(scope)))
+    query = Query(
+        "", "en", scope, aggregate=parse_aggregate({"op": "count", "group_by": "team"}, filterable_fields(scope))
+    )
 
-    hits = await Sql(service, Views(service)).search(query)
+    hits = await Sql(service, DocumentsViews(service)).search(query)
 
     assert len(hits) == 1
     chunk = hits[0].chunk
@@ -306,11 +310,11 @@ async def test_a_calculation_is_one_hit_to_cite_that_is_no_document(service: Dat
 
 
 async def test_nothing_to_calculate_is_no_hit(service: Database):
-    assert await Sql(service, Views(service)).search(Query("how many", "en", await scope_of(service))) == []
+    assert await Sql(service, DocumentsViews(service)).search(Query("how many", "en", await scope_of(service))) == []
 
 
 async def test_a_statement_is_judged_and_run(service: Database):
-    source, scope = Sql(service, Views(service)), await scope_of(service)
+    source, scope = Sql(service, DocumentsViews(service)), await scope_of(service)
 
     hits = await source.search(Query("", "en", scope, statement="SELECT team, count(*) FROM documents GROUP BY 1"))
     assert hits[0].table is not None
@@ -377,7 +381,7 @@ async def test_values_of_every_kind_are_json(service: Database):
 
 
 async def test_the_view_has_a_typed_column_for_every_field(service: Database):
-    view = await Views(service).of(await own_scope(service))
+    view = await DocumentsViews(service).of(await own_scope(service))
     assert view.columns == {
         "id": "text", "title": "text", "url": "text", "language": "text", "public": "boolean",
         "created_at": "timestamp", "updated_at": "timestamp", "Größe m²": "numeric", "authors": "text[]",
@@ -400,27 +404,29 @@ async def test_a_list_written_as_text_is_both(service: Database):
     ]
     await ingest(service, EMBEDDER, "versions", "v", documents)
     scope = await Catalogue(service).scope("versions", "v", fresh=True)
-    view = await Views(service).of(scope)
-    table = await sql_run.run(
+    view = await DocumentsViews(service).of(scope)
+    table = await sql_execution.run_statement(
         service, scope, view, "SELECT id FROM documents WHERE version = '3.1' OR '3.1' = ANY (version_list) ORDER BY id"
     )
     assert [row[0] for row in table.rows] == ["v0", "v2", "v3", "v4"]
-    assert (await sql_run.run(service, scope, view, "SELECT version FROM documents ORDER BY id")).rows[2] == (
-        "3.1, 3.2",
+    assert (await sql_execution.run_statement(service, scope, view, "SELECT version FROM documents ORDER BY id")).rows[
+        2
+    ] == ("3.1, 3.2",)
+    written = compile_filter(
+        parse_filter({"type": "eq", "key": "version", "value": "3.2"}, filterable_fields(scope)), view
     )
-    written = compile_filter(parse({"type": "eq", "key": "version", "value": "3.2"}, filterable(scope)), view)
     assert written == "'3.2' = ANY (version_list)"
 
 
 async def calculated_over(database: Database, tenant: str, aggregate: dict[str, Any]) -> ResultTable:
     scope = await Catalogue(database).scope(tenant, "c", fresh=True)
-    query = Query("", "en", scope, aggregate=parse_aggregate(aggregate, filterable(scope)))
-    return await Sql(database, Views(database)).answer(query)
+    query = Query("", "en", scope, aggregate=parse_aggregate(aggregate, filterable_fields(scope)))
+    return await Sql(database, DocumentsViews(database)).answer(query)
 
 
 async def said(database: Database, tenant: str, statement: str) -> ResultTable:
     scope = await Catalogue(database).scope(tenant, "c", fresh=True)
-    return await Sql(database, Views(database)).answer(Query("", "en", scope, statement=statement))
+    return await Sql(database, DocumentsViews(database)).answer(Query("", "en", scope, statement=statement))
 
 
 async def test_a_stored_field_without_a_name_is_left_out_and_harms_no_statement(service: Database, world: str):
@@ -451,7 +457,7 @@ async def test_of_very_many_fields_the_commonest_are_always_there_and_the_others
         for n in range(8)
     ]
     await ingest(service, EMBEDDER, tenant, "c", documents)
-    view = await Views(service).of(await Catalogue(service).scope(tenant, "c", fresh=True))
+    view = await DocumentsViews(service).of(await Catalogue(service).scope(tenant, "c", fresh=True))
     assert len(view.columns) > 1664
 
     assert (await said(service, tenant, "SELECT id, f7_249 FROM documents WHERE f7_249 > 0")).rows == (("d7", 1743),)
@@ -547,7 +553,8 @@ def conditions_on(
         columns = ", ".join(f"({compile_filter(one, view)}) IS TRUE AS c{n}" for n, one in enumerate(wanted))
         async with Database(url, make_conninfo(url, user=SERVICE_ROLE), size=1) as database:
             scope = Scope(tenant, (Collection(row[0], tenant, "c"),))
-            table = await sql_run.run(database, scope, view, f"SELECT {columns} FROM documents ORDER BY id::int")  # noqa: S608
+            statement = f"SELECT {columns} FROM documents ORDER BY id::int"  # noqa: S608
+            table = await sql_execution.run_statement(database, scope, view, statement)
         return [list(column) for column in zip(*table.rows, strict=True)]
 
     return runner.run(ask())
@@ -560,10 +567,10 @@ def test_a_filter_means_in_sql_what_it_means_in_python(
 ):
     dice = random.Random(seed)
     documents = [PAIRS["document"](dice, pool) for _ in range(100)]
-    wanted = [parse(PAIRS["expression"](dice, pool), FIELDS) for _ in range(60)]
+    wanted = [parse_filter(PAIRS["expression"](dice, pool), FIELDS) for _ in range(60)]
     for one, answers in zip(wanted, conditions_on(*filled, documents, wanted), strict=True):
         for values, answer in zip(documents, answers, strict=True):
-            assert matches(one, values) is answer, (to_json(one), values)
+            assert matches_filter(one, values) is answer, (filter_to_json(one), values)
 
 
 def test_every_odd_value_is_compared_in_sql_as_in_python(filled: tuple[str, asyncio.Runner]):
@@ -573,10 +580,10 @@ def test_every_odd_value_is_compared_in_sql_as_in_python(filled: tuple[str, asyn
         documents = [{key: [value] if field.type == "list" else value} for value in pool] + [{}]
         ops = ["eq", "ne", "gt", "gte", "lt", "lte"] + (["prefix", "contains"] if field.item == "string" else [])
         for op in ops:
-            wanted = [parse({"type": op, "key": key, "value": value}, FIELDS) for value in pool]
+            wanted = [parse_filter({"type": op, "key": key, "value": value}, FIELDS) for value in pool]
             for one, answers in zip(wanted, conditions_on(*filled, documents, wanted), strict=True):
                 for values, answer in zip(documents, answers, strict=True):
-                    assert matches(one, values) is answer, (to_json(one), values)
+                    assert matches_filter(one, values) is answer, (filter_to_json(one), values)
 
 
 def test_a_compiled_filter_is_accepted_by_the_guard():
@@ -589,8 +596,8 @@ def test_a_compiled_filter_is_accepted_by_the_guard():
         data = PAIRS["expression"](dice, {**pool, "boolean": [True, False]})
         if "odd key" in json.dumps(data):
             continue  # such a name cannot be written in a statement that the guard reads
-        statement = f"SELECT id FROM documents WHERE {compile_filter(parse(data, FIELDS), view)}"  # noqa: S608
-        verdict = judge(statement, view.columns)
+        statement = f"SELECT id FROM documents WHERE {compile_filter(parse_filter(data, FIELDS), view)}"  # noqa: S608
+        verdict = judge_statement(statement, view.columns)
         assert verdict.ok or len(statement) > 4000, (verdict.reason, statement)
 
 
@@ -704,7 +711,7 @@ async def test_without_the_guard_nothing_is_written_and_nothing_foreign_read(
     either: Database, request: pytest.FixtureRequest
 ):
     scope = await scope_of(either)
-    view = await Views(either).of(scope)
+    view = await DocumentsViews(either).of(scope)
     forged = either.scope(A)[:65] + B
     statements = ESCAPES
     if request.node.callspec.params["either"] == "own server":
@@ -723,7 +730,7 @@ async def test_without_the_guard_nothing_is_written_and_nothing_foreign_read(
             if not statement.upper().lstrip("( ;\\").startswith(("SELECT", "WITH", "TABLE", "VALUES")):
                 statement = f"SELECT {statement}" if given in DATA["BAD_CALLS"] else statement
             try:
-                table = await sql_run.run(either, scope, view, statement, timeout_s=0.3)
+                table = await sql_execution.run_statement(either, scope, view, statement, timeout_s=0.3)
             except (BadRequest, Unavailable) as refused:
                 refusals[given] = str(refused)
                 continue
@@ -765,9 +772,9 @@ async def running_beside(
         await psycopg.AsyncConnection.connect(url, autocommit=True) as owner,
     ):
         scope = await scope_of(database, B)
-        view = await Views(database).of(scope)
+        view = await DocumentsViews(database).of(scope)
         await owner.execute("SELECT pg_advisory_lock(7)")
-        task = asyncio.ensure_future(sql_run.run(database, scope, view, UNTIL_UNLOCKED, timeout_s=250))
+        task = asyncio.ensure_future(sql_execution.run_statement(database, scope, view, UNTIL_UNLOCKED, timeout_s=250))
         row = None
         while row is None:
             await asyncio.sleep(0.01)
@@ -870,7 +877,7 @@ async def test_every_analytic_statement_is_read_by_postgresql(service: Database)
     }  # fmt: skip
     await ingest(service, EMBEDDER, "analyst", "a", [Document("1", "d1", "Title", "Text.", metadata=fields)])
     scope = await Catalogue(service).scope("analyst", "a", fresh=True)
-    source = Sql(service, Views(service))
+    source = Sql(service, DocumentsViews(service))
     assert set((await source.views.of(scope)).columns) == set(DATA["COLUMNS"])
     for statement in DATA["BENIGN"]:
         await source.answer(Query("", "en", scope, statement=statement))

@@ -15,28 +15,28 @@ import psycopg
 import pytest
 
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
-from retrievers.core.types import whole
-from retrievers.ingest import read as reading
-from retrievers.ingest import store
-from retrievers.ingest.delivery import of_records
-from retrievers.ingest.job_types import LostLease
-from retrievers.ingest.jobs import JobQueue
-from retrievers.ingest.report import Report
+from retrievers.core.types import unrestricted_viewer
+from retrievers.ingest import document_store
+from retrievers.ingest.jobs.delivery import delivery_of_records
+from retrievers.ingest.jobs.job_queue import JobQueue
+from retrievers.ingest.jobs.job_types import LostLease
+from retrievers.ingest.jobs.worker import Worker
+from retrievers.ingest.readers import file_input as reading
+from retrievers.ingest.report import IngestReport
 from retrievers.ingest.run import ingest
-from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
 from retrievers.sandbox import ProcessLimits as Bounds
 from retrievers.sandbox import Sandbox
-from retrievers.sync import mirror as mirroring
-from retrievers.sync import portions
-from retrievers.sync.folder import Folder
-from retrievers.sync.guard import DeletionLimits, DeletionRefused
-from retrievers.sync.manifest import forget
-from retrievers.sync.mirror import Mirror, Mirrored
+from retrievers.sync import mirror_run as mirroring
+from retrievers.sync import source_batches
+from retrievers.sync.deletion_guard import DeletionLimits, DeletionRefused
+from retrievers.sync.folder import FolderSource
+from retrievers.sync.manifest import forget_documents
+from retrievers.sync.mirror_run import Mirror, MirrorReport
 from retrievers.sync.plan import SyncPlan
-from retrievers.sync.schedule import Schedule, Schedules
+from retrievers.sync.schedule import MirrorScheduler, Schedule
 from retrievers.sync.source import Source
-from retrievers.sync.sources import open_source
+from retrievers.sync.source_factory import open_source
 from retrievers.testing import HashEmbedder
 
 # ruff: noqa: ASYNC240 - the files are small, and nothing else waits
@@ -106,22 +106,22 @@ def worker_on(database: Database, **options: Any) -> Worker:
 
 async def sync(
     database: Database, source: Source | Path, collection: str = "docs", *, limits: DeletionLimits | None = None
-) -> Mirrored:
+) -> MirrorReport:
     """One run, as the command line does it."""
-    mirror = Mirror(database, TENANT, collection, Folder(source) if isinstance(source, Path) else source)
+    mirror = Mirror(database, TENANT, collection, FolderSource(source) if isinstance(source, Path) else source)
     worker = worker_on(database)
-    lease = await Schedules(database, worker.jobs).begin(mirror)
-    run = mirroring.mirroring(mirror, worker.jobs, worker.ingest, limits or DeletionLimits())
-    report = await worker.mirror(lease, run)
-    assert isinstance(report, Mirrored)
+    lease = await MirrorScheduler(database, worker.jobs).begin_run(mirror)
+    run = mirroring.bind_run(mirror, worker.jobs, worker.ingest, limits or DeletionLimits())
+    report = await worker.run_mirror(lease, run)
+    assert isinstance(report, MirrorReport)
     return report
 
 
 async def plan(database: Database, folder: Path, limits: DeletionLimits | None = None) -> SyncPlan:
-    return await Mirror(database, TENANT, "docs", Folder(folder)).plan(limits or DeletionLimits())
+    return await Mirror(database, TENANT, "docs", FolderSource(folder)).plan(limits or DeletionLimits())
 
 
-def did(report: Mirrored) -> tuple[int, int, int, int, int]:
+def did(report: MirrorReport) -> tuple[int, int, int, int, int]:
     """Added, updated, deleted, unchanged, failed."""
     return report.inserted, report.updated, report.deleted, report.unchanged, len(report.failed)
 
@@ -164,7 +164,7 @@ async def test_a_run_reads_only_what_has_changed(database: Database, folder: Pat
     await sync(database, folder)
     read: list[str] = []
     monkeypatch.setattr(
-        Folder, "_read_some", lambda self, wanted, stopped: read.extend(w.key for w in wanted) or iter(())
+        FolderSource, "_read_some", lambda self, wanted, is_cancelled: read.extend(w.key for w in wanted) or iter(())
     )
 
     (folder / "c.jsonl").touch()
@@ -288,13 +288,13 @@ async def test_what_others_changed_or_deleted_in_the_collection_is_put_right(
     await sync(database, folder)
     before = stored(owner_url, "docs")
     worker = worker_on(database)
-    await worker.deliver(TENANT, of_records("docs", [{"id": "c1", "text": "not of the source"}]))
-    async with database.transaction(whole(TENANT)) as connection:
+    await worker.run_delivery(TENANT, delivery_of_records("docs", [{"id": "c1", "text": "not of the source"}]))
+    async with database.transaction(unrestricted_viewer(TENANT)) as connection:
         (number,) = await (
             await connection.execute("SELECT number FROM signalbox.collection WHERE part_of IS NULL")
         ).fetchone()  # type: ignore[misc]
-        await store.remove_documents(connection, TENANT, number, ["sub/b.md"])
-        await forget(connection, TENANT, "docs", "sub/b.md")
+        await document_store.remove_documents(connection, TENANT, number, ["sub/b.md"])
+        await forget_documents(connection, TENANT, "docs", "sub/b.md")
 
     assert (await plan(database, folder)).changed == ["c1"]
     assert did(await sync(database, folder)) == (1, 1, 0, 3, 0)
@@ -304,7 +304,7 @@ async def test_what_others_changed_or_deleted_in_the_collection_is_put_right(
 async def test_documents_of_nobodys_source_stay_and_two_sources_share_a_collection(
     database: Database, owner_url: str, folder: Path, tmp_path: Path
 ):
-    await worker_on(database).deliver(TENANT, of_records("docs", [{"id": "mine", "text": "by hand"}]))
+    await worker_on(database).run_delivery(TENANT, delivery_of_records("docs", [{"id": "mine", "text": "by hand"}]))
     other = tmp_path / "other"
     write(other, "a.md", "# A of the other")
     write(other, "o.md", "# O")
@@ -313,7 +313,7 @@ async def test_documents_of_nobodys_source_stay_and_two_sources_share_a_collecti
     await sync(database, folder)
     report = await sync(database, other)
     assert did(report) == (2, 0, 0, 0, 1)
-    mirror = Mirror(database, TENANT, "docs", Folder(folder))
+    mirror = Mirror(database, TENANT, "docs", FolderSource(folder))
     assert report.failed[0].reason == (
         'the id "a.md" belongs to another source of this collection; if that is followed no more: '
         f"signalbox sync --forget {mirror.manifest.sync.hex}"
@@ -327,22 +327,24 @@ async def test_documents_of_nobodys_source_stay_and_two_sources_share_a_collecti
 
 
 async def forget_sync(database: Database, name: str) -> None:
-    await Schedules(database, JobQueue(database)).forget(TENANT, name)
+    await MirrorScheduler(database, JobQueue(database)).forget_source(TENANT, name)
 
 
 async def test_a_source_that_was_moved_takes_its_documents_over_once_the_old_one_is_forgotten(
     database: Database, owner_url: str, folder: Path
 ):
-    await worker_on(database).deliver(TENANT, of_records("docs", [{"id": "mine", "text": "by hand"}]))
+    await worker_on(database).run_delivery(TENANT, delivery_of_records("docs", [{"id": "mine", "text": "by hand"}]))
     await sync(database, folder)
     moved = folder.rename(folder.with_name("moved"))
     (moved / "sub" / "b.md").unlink()
     write(moved, "a.md", "# A again")
     assert len((await sync(database, moved)).failed) == 4
-    await forget_sync(database, Folder(folder).shown)
+    await forget_sync(database, FolderSource(folder).name)
     before = ids(owner_url)
     assert before == ["a.md", "c0", "c1", "c2", "mine", "sub/b.md"]
-    assert [one.source for one in await Schedules(database, JobQueue(database)).listed(TENANT)] == [Folder(moved).shown]
+    assert [one.source for one in await MirrorScheduler(database, JobQueue(database)).list_mirrors(TENANT)] == [
+        FolderSource(moved).name
+    ]
 
     planned = await plan(database, moved)
     assert (planned.added, planned.changed, planned.deleted, planned.unchanged) == ([], ["a.md"], ["sub/b.md"], 3)
@@ -361,7 +363,7 @@ async def test_a_source_that_has_little_of_a_forgotten_one_deletes_nothing_of_it
     write(third, "t.md", "# T")
     await sync(database, third)
     await sync(database, folder)
-    await forget_sync(database, Mirror(database, TENANT, "docs", Folder(folder)).manifest.sync.hex)
+    await forget_sync(database, Mirror(database, TENANT, "docs", FolderSource(folder)).manifest.sync.hex)
 
     assert did(await sync(database, third)) == (0, 0, 0, 1, 0)
     assert (await plan(database, other)).deleted == []
@@ -381,7 +383,7 @@ async def test_a_forgotten_source_that_is_synced_again_is_followed_as_before(
     (folder / "sub" / "b.md").unlink()
 
     assert did(await sync(database, folder)) == (0, 0, 1, 4, 0)
-    assert len(await Schedules(database, JobQueue(database)).listed(TENANT)) == 1
+    assert len(await MirrorScheduler(database, JobQueue(database)).list_mirrors(TENANT)) == 1
 
 
 async def test_nothing_is_deleted_of_a_forgotten_source_while_something_cannot_be_read(
@@ -417,7 +419,7 @@ def test_spellings_that_mean_the_same_are_one_source(
 ):
     monkeypatch.chdir(tmp_path)
     table = "t" if "://u:p" in same[0] else None
-    shown = {open_source(one.format(here=tmp_path), table=table).shown for one in same}
+    shown = {open_source(one.format(here=tmp_path), table=table).name for one in same}
     assert len(shown) == 1, shown
 
 
@@ -542,7 +544,7 @@ class Died(Exception):
 async def test_a_run_that_dies_anywhere_is_brought_to_the_same_end_by_the_next(
     database: Database, owner_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(portions, "_DOCUMENTS_AT_ONCE", 20)
+    monkeypatch.setattr(source_batches, "_DOCUMENTS_AT_ONCE", 20)
     folder = tmp_path / "source"
     edits = Edits(folder, 5)
     edits.some(60)
@@ -584,19 +586,19 @@ async def test_a_run_that_dies_anywhere_is_brought_to_the_same_end_by_the_next(
 
 def schedules_on(
     database: Database, folder: Path, *, every_s: float = 3600.0, name: str = "docs"
-) -> tuple[Schedules, Worker]:
+) -> tuple[MirrorScheduler, Worker]:
     """A worker whose settings name the folder, not looking for jobs yet."""
     jobs = JobQueue(database)
-    mirror = Mirror(database, TENANT, "docs", Folder(folder))
-    own = Schedules(database, jobs, [Schedule(name, mirror, every_s)])
+    mirror = Mirror(database, TENANT, "docs", FolderSource(folder))
+    own = MirrorScheduler(database, jobs, [Schedule(name, mirror, every_s)])
     store = partial(ingest, database, HashEmbedder())
-    run = mirroring.mirroring(mirror, jobs, store, DeletionLimits())
-    return own, Worker(jobs, store, mirrors={mirror.manifest.sync: run}, schedule=own.write_due)
+    run = mirroring.bind_run(mirror, jobs, store, DeletionLimits())
+    return own, Worker(jobs, store, mirrors={mirror.manifest.sync: run}, schedule=own.queue_due_runs)
 
 
 async def runs(database: Database) -> list[tuple[str, int, int]]:
     """Status, added and deleted of each run, the first first."""
-    jobs = [one for one in await JobQueue(database).recent(TENANT, 50) if one.sync is not None]
+    jobs = [one for one in await JobQueue(database).recent_jobs(TENANT, 50) if one.sync is not None]
     return [(one.status, one.inserted, one.deleted) for one in reversed(jobs)]
 
 
@@ -605,17 +607,17 @@ async def test_a_run_that_is_due_is_written_down_once_and_carried_out_by_one_wor
 ):
     three = [schedules_on(database, folder) for _ in range(3)]
 
-    await asyncio.gather(*(own.write_due() for own, _ in three))
-    taken = await asyncio.gather(*(worker.jobs.take() for _, worker in three))
+    await asyncio.gather(*(own.queue_due_runs() for own, _ in three))
+    taken = await asyncio.gather(*(worker.jobs.lease_next() for _, worker in three))
     leases = [lease for lease in taken if lease is not None]
     assert len(leases) == 1
-    await three[0][1].carry_out(leases[0])
-    await asyncio.gather(*(own.write_due() for own, _ in three))
+    await three[0][1].run_job(leases[0])
+    await asyncio.gather(*(own.queue_due_runs() for own, _ in three))
     assert await runs(database) == [("done", 5, 0)]
 
     owner(owner_url, "UPDATE signalbox.sync SET due_at = now()")
-    await asyncio.gather(*(own.write_due() for own, _ in three))
-    await asyncio.gather(*(own.write_due() for own, _ in three))
+    await asyncio.gather(*(own.queue_due_runs() for own, _ in three))
+    await asyncio.gather(*(own.queue_due_runs() for own, _ in three))
     assert await runs(database) == [("done", 5, 0), ("queued", 0, 0)]
 
 
@@ -625,7 +627,7 @@ async def test_a_worker_that_looks_for_jobs_keeps_the_schedule(database: Databas
             if await runs(database) == [("done", 5, 0)]:
                 break
             await asyncio.sleep(0.02)
-    (one,) = await Schedules(database, JobQueue(database)).listed(TENANT)
+    (one,) = await MirrorScheduler(database, JobQueue(database)).list_mirrors(TENANT)
     assert (one.name, one.collection, one.every_s, one.documents) == ("docs", "docs", 3600.0, 5)
     assert one.last is not None
     assert (one.last.status, one.last.inserted) == ("done", 5)
@@ -635,27 +637,27 @@ async def test_a_schedule_that_no_worker_has_any_more_is_said_to_be_so_and_not_r
     database: Database, owner_url: str, folder: Path
 ):
     own, _ = schedules_on(database, folder)
-    (new,) = await own.listed(TENANT)
+    (new,) = await own.list_mirrors(TENANT)
     assert (new.name, new.every_s, new.has_worker, new.last) == ("docs", 3600.0, False, None)
     with pytest.raises(BadRequest, match="no worker has had it in its settings"):
-        await own.run_now(TENANT, "docs")
+        await own.queue_run(TENANT, "docs")
     await sync(database, folder)  # by hand
-    (by_hand,) = await own.listed(TENANT)
+    (by_hand,) = await own.list_mirrors(TENANT)
     assert (by_hand.name, by_hand.every_s, by_hand.has_worker, by_hand.documents) == ("docs", 3600.0, False, 5)
-    await own.write_due()
-    elsewhere = Schedules(database, JobQueue(database))
-    (known,) = await elsewhere.listed(TENANT)
+    await own.queue_due_runs()
+    elsewhere = MirrorScheduler(database, JobQueue(database))
+    (known,) = await elsewhere.list_mirrors(TENANT)
     assert (known.has_worker, known.next_at is not None) == (True, True)
-    await elsewhere.run_now(TENANT, "docs")
+    await elsewhere.queue_run(TENANT, "docs")
 
     owner(owner_url, "UPDATE signalbox.sync SET heard_at = now() - interval '3 minutes'")
-    (old,) = await elsewhere.listed(TENANT)
+    (old,) = await elsewhere.list_mirrors(TENANT)
     assert (old.name, old.has_worker, old.next_at) == ("docs", False, None)
     with pytest.raises(BadRequest, match="no worker has had it in its settings"):
-        await elsewhere.run_now(TENANT, "docs")
+        await elsewhere.queue_run(TENANT, "docs")
     moved = schedules_on(database, folder / "sub")[0]  # the settings say another source under the name
-    await moved.write_due()
-    assert [(one.name, one.source) for one in await elsewhere.listed(TENANT)] == [
+    await moved.queue_due_runs()
+    assert [(one.name, one.source) for one in await elsewhere.list_mirrors(TENANT)] == [
         ("docs", str(folder / "sub")), (None, str(folder)),
     ]  # fmt: skip
 
@@ -663,12 +665,12 @@ async def test_a_schedule_that_no_worker_has_any_more_is_said_to_be_so_and_not_r
 async def test_a_worker_says_again_and_again_that_it_has_a_schedule(
     database: Database, owner_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.sync.schedule._SAID_EVERY_S", 0.0)
+    monkeypatch.setattr("retrievers.sync.schedule._RECORD_EVERY_S", 0.0)
     own, _ = schedules_on(database, folder)
-    await own.write_due()
+    await own.queue_due_runs()
     due = owner(owner_url, "SELECT due_at FROM signalbox.sync")
     owner(owner_url, "UPDATE signalbox.sync SET heard_at = NULL")
-    await own.write_due()
+    await own.queue_due_runs()
     assert owner(owner_url, "SELECT heard_at IS NOT NULL FROM signalbox.sync") == [(True,)]
     assert owner(owner_url, "SELECT due_at FROM signalbox.sync") == due
     assert await runs(database) == [("queued", 0, 0)]
@@ -678,17 +680,17 @@ async def test_the_run_of_a_sync_is_cancelled_while_it_waits_and_while_it_goes_o
     database: Database, owner_url: str, folder: Path
 ):
     own, worker = schedules_on(database, folder)
-    await own.write_due()
-    (waiting,) = await worker.jobs.recent(TENANT, 5)
+    await own.queue_due_runs()
+    (waiting,) = await worker.jobs.recent_jobs(TENANT, 5)
     assert (await worker.jobs.cancel(TENANT, waiting.id)).error == "cancelled"
-    assert await worker.jobs.take() is None
+    assert await worker.jobs.lease_next() is None
 
-    await own.run_now(TENANT, "docs")
-    lease = await worker.jobs.take()
+    await own.queue_run(TENANT, "docs")
+    lease = await worker.jobs.lease_next()
     assert lease is not None
     await worker.jobs.cancel(TENANT, lease.id.hex)
     with pytest.raises(LostLease):
-        await worker.carry_out(lease)
+        await worker.run_job(lease)
     assert await runs(database) == [("failed", 0, 0), ("failed", 0, 0)]
     with pytest.raises(BadRequest, match="it is already failed"):
         await worker.jobs.cancel(TENANT, lease.id.hex)
@@ -697,21 +699,21 @@ async def test_the_run_of_a_sync_is_cancelled_while_it_waits_and_while_it_goes_o
 
 async def test_a_delivery_does_not_wait_for_runs_of_syncs(database: Database, owner_url: str, folder: Path):
     worker = worker_on(database)
-    await worker.deliver(TENANT, of_records("docs", [{"id": "mine", "text": "by hand"}]))
+    await worker.run_delivery(TENANT, delivery_of_records("docs", [{"id": "mine", "text": "by hand"}]))
     before = owner(owner_url, "SELECT delivery, xmin FROM signalbox.document")
-    await schedules_on(database, folder)[0].write_due()
+    await schedules_on(database, folder)[0].queue_due_runs()
 
-    await worker.deliver(TENANT, of_records("docs", [{"id": "mine", "text": "by hand"}]))
+    await worker.run_delivery(TENANT, delivery_of_records("docs", [{"id": "mine", "text": "by hand"}]))
 
     assert owner(owner_url, "SELECT delivery, xmin FROM signalbox.document") == before
 
 
 async def test_a_worker_that_does_not_know_the_source_leaves_the_run_to_others(database: Database, folder: Path):
     own, knowing = schedules_on(database, folder)
-    await own.write_due()
+    await own.queue_due_runs()
 
-    assert await JobQueue(database).take() is None
-    assert await knowing.jobs.take() is not None
+    assert await JobQueue(database).lease_next() is None
+    assert await knowing.jobs.lease_next() is not None
 
 
 async def test_a_refused_deletion_is_the_reason_of_the_failed_run_and_the_next_one_tries_again(
@@ -722,11 +724,11 @@ async def test_a_refused_deletion_is_the_reason_of_the_failed_run_and_the_next_o
 
     async def run() -> None:
         owner(owner_url, "UPDATE signalbox.sync SET due_at = now()")
-        await own.write_due()
-        lease = await worker.jobs.take()
+        await own.queue_due_runs()
+        lease = await worker.jobs.lease_next()
         assert lease is not None
         with suppress(RetrievalError):
-            await worker.carry_out(lease)
+            await worker.run_job(lease)
 
     await run()
     folder.rename(away)
@@ -738,7 +740,7 @@ async def test_a_refused_deletion_is_the_reason_of_the_failed_run_and_the_next_o
     await run()
 
     assert [one[0] for one in await runs(database)] == ["done", "failed", "failed", "done"]
-    reasons = [one.error or "" for one in await worker.jobs.recent(TENANT, 10)]
+    reasons = [one.error or "" for one in await worker.jobs.recent_jobs(TENANT, 10)]
     assert "5 of 5 documents are gone" in reasons[1]
     assert "does not exist" in reasons[2]
     assert len(ids(owner_url)) == 5
@@ -747,12 +749,12 @@ async def test_a_refused_deletion_is_the_reason_of_the_failed_run_and_the_next_o
 async def test_one_run_at_a_time_and_the_run_of_who_died_is_taken_over(
     database: Database, owner_url: str, folder: Path
 ):
-    mirror = Mirror(database, TENANT, "docs", Folder(folder))
+    mirror = Mirror(database, TENANT, "docs", FolderSource(folder))
     worker = worker_on(database)
-    schedules = Schedules(database, worker.jobs)
-    late = await schedules.begin(mirror)
+    schedules = MirrorScheduler(database, worker.jobs)
+    late = await schedules.begin_run(mirror)
     with pytest.raises(Unavailable, match=f"job {late.id.hex} is already syncing it"):
-        await schedules.begin(mirror)
+        await schedules.begin_run(mirror)
 
     owner(owner_url, "UPDATE signalbox.job SET free_at = now()")
     assert did(await sync(database, folder)) == (5, 0, 0, 0, 0)
@@ -765,30 +767,30 @@ async def test_one_run_at_a_time_and_the_run_of_who_died_is_taken_over(
 async def test_a_run_that_is_cancelled_is_handed_back_and_goes_on_where_it_stopped(
     database: Database, owner_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(portions, "_DOCUMENTS_AT_ONCE", 2)
+    monkeypatch.setattr(source_batches, "_DOCUMENTS_AT_ONCE", 2)
     own, worker = schedules_on(database, folder)
-    await own.write_due()
+    await own.queue_due_runs()
     stored_some = asyncio.Event()
     store = worker.ingest
 
-    async def slow(*given: Any, **options: Any) -> Report:
+    async def slow(*given: Any, **options: Any) -> IngestReport:
         if stored_some.is_set():
             await asyncio.sleep(60)
         stored_some.set()
         return await store(*given, **options)
 
-    mirror = Mirror(database, TENANT, "docs", Folder(folder))
-    run = mirroring.mirroring(mirror, worker.jobs, slow, DeletionLimits())
-    stopped = Worker(worker.jobs, slow, mirrors={mirror.manifest.sync: run})
-    async with stopped:
+    mirror = Mirror(database, TENANT, "docs", FolderSource(folder))
+    run = mirroring.bind_run(mirror, worker.jobs, slow, DeletionLimits())
+    leaving = Worker(worker.jobs, slow, mirrors={mirror.manifest.sync: run})
+    async with leaving:
         await stored_some.wait()
         for _ in range(3000):
             if ids(owner_url):
                 break
             await asyncio.sleep(0.02)
-        assert stopped.at_work == 1
-        await stopped.stop(0.1)
-        assert stopped.at_work == 0
+        assert leaving.running_jobs == 1
+        await leaving.stop(0.1)
+        assert leaving.running_jobs == 0
     assert await runs(database) == [("queued", len(ids(owner_url)), 0)]
     assert 0 < len(ids(owner_url)) < 5
 
@@ -805,20 +807,20 @@ async def test_a_tenant_has_no_more_jobs_under_way_than_the_limit_on_all_workers
 ):
     jobs = JobQueue(database, most_of_tenant=2)
     for n in range(4):
-        await jobs.submit(TENANT, of_records("docs", [{"id": f"d{n}", "text": "x"}]))
-    await jobs.submit("other", of_records("docs", [{"id": "d", "text": "x"}]))
+        await jobs.submit(TENANT, delivery_of_records("docs", [{"id": f"d{n}", "text": "x"}]))
+    await jobs.submit("other", delivery_of_records("docs", [{"id": "d", "text": "x"}]))
 
-    taken = [await JobQueue(database, most_of_tenant=2).take() for _ in range(5)]
+    taken = [await JobQueue(database, most_of_tenant=2).lease_next() for _ in range(5)]
 
     assert sorted(lease.tenant for lease in taken if lease) == [TENANT, TENANT, "other"]
     owner(owner_url, "UPDATE signalbox.job SET free_at = now() - interval '1 s' WHERE status = 'running'")
-    assert await jobs.take() is not None  # who died does not count
+    assert await jobs.lease_next() is not None  # who died does not count
 
 
 async def test_another_tenant_sees_nothing_of_a_mirror(database: Database, folder: Path):
     await sync(database, folder)
-    assert await Schedules(database, JobQueue(database)).listed("rival") == []
-    async with database.transaction(whole("rival")) as connection:
+    assert await MirrorScheduler(database, JobQueue(database)).list_mirrors("rival") == []
+    async with database.transaction(unrestricted_viewer("rival")) as connection:
         for table in ("sync", "sync_item", "sync_document"):
             cursor = await connection.execute(f"TABLE signalbox.{table}".encode())
             assert await cursor.fetchall() == []

@@ -21,18 +21,18 @@ import psycopg
 import pytest
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.extras import install_command
-from retrievers.http.fetch import Fetcher
-from retrievers.ingest.jobs import JobQueue
+from retrievers.core.optional_dependencies import install_command
+from retrievers.http.page_fetcher import Fetcher
+from retrievers.ingest.jobs.job_queue import JobQueue
+from retrievers.ingest.jobs.worker import Worker
 from retrievers.ingest.run import ingest
-from retrievers.ingest.worker import Worker
 from retrievers.postgres.database import Database
-from retrievers.sync.guard import DeletionLimits
-from retrievers.sync.mirror import Mirror, Mirrored, mirroring
-from retrievers.sync.pages import Pages
-from retrievers.sync.schedule import Schedules
+from retrievers.sync.deletion_guard import DeletionLimits
+from retrievers.sync.mirror_run import Mirror, MirrorReport, bind_run
+from retrievers.sync.schedule import MirrorScheduler
 from retrievers.sync.source import Source
-from retrievers.sync.sources import open_source
+from retrievers.sync.source_factory import open_source
+from retrievers.sync.web_pages import WebPagesSource
 from retrievers.testing import HashEmbedder
 
 PUBLIC = "93.184.215.14"
@@ -42,9 +42,9 @@ async def sync(database: Database, source: Source) -> tuple[int, int, int, int, 
     """One run: added, updated, deleted, unchanged, failed."""
     mirror = Mirror(database, "acme", "docs", source)
     worker = Worker(JobQueue(database), partial(ingest, database, HashEmbedder()))
-    lease = await Schedules(database, worker.jobs).begin(mirror)
-    report = await worker.mirror(lease, mirroring(mirror, worker.jobs, worker.ingest, DeletionLimits(0.7)))
-    assert isinstance(report, Mirrored)
+    lease = await MirrorScheduler(database, worker.jobs).begin_run(mirror)
+    report = await worker.run_mirror(lease, bind_run(mirror, worker.jobs, worker.ingest, DeletionLimits(0.7)))
+    assert isinstance(report, MirrorReport)
     return report.inserted, report.updated, report.deleted, report.unchanged, len(report.failed)
 
 
@@ -90,10 +90,10 @@ async def test_a_checkout_is_followed_from_commit_to_commit(database: Database, 
     assert await sync(database, open_source(f"git:{folder}")) == (1, 0, 1, 1, 0)
     assert sorted(stored(owner_url)) == ["a.md", "new.md"]
 
-    tagged = open_source(f"git:{folder}@v1").listing(lambda: False)
+    tagged = open_source(f"git:{folder}@v1").list_items(lambda: False)
     assert [one.key for one in tagged.items] == ["a.md", "d/ü.txt"]
     with pytest.raises(Unavailable, match="git cannot read"):
-        open_source(f"git:{folder}@nothing").listing(lambda: False)
+        open_source(f"git:{folder}@nothing").list_items(lambda: False)
     with pytest.raises(BadRequest, match="not the name of a commit"):
         open_source(f"git:{folder}@--output=x")
 
@@ -132,7 +132,7 @@ async def test_a_table_is_followed_with_its_columns_and_readers(
         "price": 2.5, "published": "2024-05-06",
     }  # fmt: skip
     assert [found[id][2] for id in "123"] == [None, ["group:legal", "user:7"], None]
-    assert "secret" not in source.shown
+    assert "secret" not in source.name
 
     rows.execute("UPDATE news.article SET text = 'changed', changed = clock_timestamp() WHERE id = 2")
     rows.execute("DELETE FROM news.article WHERE id = 3")
@@ -205,11 +205,11 @@ async def test_another_kind_of_database_is_followed_by_sqlalchemy(database: Data
     assert await sync(database, source) == (0, 1, 1, 0, 0)
 
     query = "SELECT id, text FROM article WHERE text = 'a:b' OR size = 2"
-    assert [one.key for one in open_source(f"sqlite:///{file}", query=query).listing(lambda: False).items] == ["b"]
+    assert [one.key for one in open_source(f"sqlite:///{file}", query=query).list_items(lambda: False).items] == ["b"]
     with pytest.raises((BadRequest, Unavailable)):
-        open_source(f"sqlite:///{file}", table="nothing").listing(lambda: False)
+        open_source(f"sqlite:///{file}", table="nothing").list_items(lambda: False)
     with pytest.raises(Unavailable, match="its kind is unknown"):
-        open_source("nosuch://host/x", table="a").listing(lambda: False)
+        open_source("nosuch://host/x", table="a").list_items(lambda: False)
 
 
 # Sites.
@@ -245,7 +245,7 @@ class Site:
     def page(self, name: str, text: str) -> None:
         self.pages[f"/{name}"] = ("text/html; charset=utf-8", f"<title>{name}</title><body><p>{text}</p></body>")
 
-    def source(self, url: str) -> Pages:
+    def source(self, url: str) -> WebPagesSource:
         async def resolve(host: str, port: int) -> list[str]:
             return ["10.0.0.1"] if host.startswith("inside") else [PUBLIC]
 
@@ -253,7 +253,7 @@ class Site:
             assert address == PUBLIC
             return await httpcore2.AnyIOBackend().connect_tcp("127.0.0.1", self.port)
 
-        return Pages(url.replace("https:", "http:"), Fetcher(cache_s=0, resolve=resolve, connect=connect))
+        return WebPagesSource(url.replace("https:", "http:"), Fetcher(cache_s=0, resolve=resolve, connect=connect))
 
 
 @pytest.fixture
@@ -322,13 +322,13 @@ async def test_of_a_list_what_fails_now_stays_what_is_gone_goes_and_what_is_insi
 async def test_what_is_no_sitemap_is_refused(site: Site, content: str):
     site.pages["/x"] = ("application/xml", content)
     with pytest.raises(BadRequest, match=r"not a sitemap|neither a sitemap"):
-        await asyncio.to_thread(site.source("http://site.example/x").listing, lambda: False)
+        await asyncio.to_thread(site.source("http://site.example/x").list_items, lambda: False)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1/sitemap.xml", "http://localhost/", "http://u:p@site.example/"])
 async def test_a_source_inside_the_network_is_refused(url: str):
     with pytest.raises(BadRequest):
-        await asyncio.to_thread(open_source(url).listing, lambda: False)
+        await asyncio.to_thread(open_source(url).list_items, lambda: False)
 
 
 # Buckets.

@@ -7,7 +7,7 @@ import pytest
 
 from retrievers.core.errors import BadRequest
 from retrievers.postgres.database import Database
-from retrievers.postgres.tenants import NAMES, OWN, Rules, Tenants
+from retrievers.postgres.tenants import SELF_SERVICE_SETTINGS, SETTING_NAMES, Tenants, TenantSettings
 
 
 def rows(url: str, statement: str) -> list[Any]:
@@ -41,26 +41,26 @@ def test_the_service_writes_the_harmless_settings_alone_and_no_use(owner_url: st
         " AND a.attnum > 0 WHERE c.relname IN ('tenant_setting', 'tenant_use')"
         " AND has_column_privilege('signalbox_app', c.oid, a.attnum, 'UPDATE')",
     )
-    assert {name for (name,) in rights} == {f"tenant_setting.{name}" for name in OWN}
-    assert set(NAMES) - set(OWN) == {"sources", "questions_per_day", "tokens_per_day"}
+    assert {name for (name,) in rights} == {f"tenant_setting.{name}" for name in SELF_SERVICE_SETTINGS}
+    assert set(SETTING_NAMES) - set(SELF_SERVICE_SETTINGS) == {"sources", "questions_per_day", "tokens_per_day"}
 
 
 async def test_a_tenant_is_told_its_own_rules_and_no_signature_but_its_own_opens_them(database: Database):
     tenants = Tenants(database)
-    await tenants.administer("acme", {"sources": ["vector"], "questions_per_day": 3})
-    assert (await tenants.state("acme")).rules == Rules(sources=("vector",), questions_per_day=3)
-    assert (await tenants.state("globex")).rules == Rules()
+    await tenants.change_any_settings("acme", {"sources": ["vector"], "questions_per_day": 3})
+    assert (await tenants.state("acme")).rules == TenantSettings(sources=("vector",), questions_per_day=3)
+    assert (await tenants.state("globex")).rules == TenantSettings()
     for scope in ("", "acme", "0" * 64 + ":acme", database.scope("globex").replace("globex", "acme")):
         for call in ("tenant_rules(%(scope)s, 'UTC', 1)", "note_use(%(scope)s, 'UTC', 1, 1)"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                await database.search(f"SELECT 1 FROM signalbox.{call}", {"scope": scope})  # noqa: S608
+                await database.fetch_autocommit(f"SELECT 1 FROM signalbox.{call}", {"scope": scope})  # noqa: S608
     assert (await tenants.state("acme")).use.questions == 0  # type: ignore[union-attr]
 
 
 async def test_no_use_is_taken_back(database: Database):
     tenants = Tenants(database)
-    await tenants.note("acme", 2, 50)
-    await tenants.note("acme", -2, -50)
+    await tenants.add_usage("acme", 2, 50)
+    await tenants.add_usage("acme", -2, -50)
     use = (await tenants.state("acme")).use
     assert use is not None
     assert (use.questions, use.tokens) == (2, 50)
@@ -69,4 +69,4 @@ async def test_no_use_is_taken_back(database: Database):
 @pytest.mark.parametrize("tenant", ["", "a\nb", "a\0b", "x" * 300])
 async def test_what_can_be_no_tenant_has_no_settings(database: Database, tenant: str):
     with pytest.raises(BadRequest):
-        await Tenants(database).administer(tenant, {"week_start": 1})
+        await Tenants(database).change_any_settings(tenant, {"week_start": 1})

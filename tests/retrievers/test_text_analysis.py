@@ -5,17 +5,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retrievers.core.types import ChunkId, Collection
-from retrievers.text import ids
+from retrievers.text import document_ids
 from retrievers.text.analysis import analyse
-from retrievers.text.bm25 import hashed, lexemes
-from retrievers.text.languages import STOP_WORDS, detect
+from retrievers.text.bm25 import passage_lexemes, term_dimension
+from retrievers.text.languages import STOP_WORDS, detect_language
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=150)
 MEGABYTES_2 = 2_000_000
 
 
 def plain(text: str, language: str = "en") -> list[str]:
-    return [term.text for term in analyse(text, language) if not term.extra]
+    return [term.text for term in analyse(text, language) if not term.derived]
 
 
 def every(text: str, language: str = "en") -> set[str]:
@@ -23,7 +23,7 @@ def every(text: str, language: str = "en") -> set[str]:
 
 
 def places(text: str, language: str = "en") -> dict[str, int]:
-    return {term.text: term.position for term in analyse(text, language) if not term.extra}
+    return {term.text: term.position for term in analyse(text, language) if not term.derived}
 
 
 # Identifiers.
@@ -56,8 +56,8 @@ def test_an_identifier_is_one_term_however_it_is_written(written: str):
 )
 def test_an_identifier_keeps_its_parts_and_its_whole(written: str, parts: list[str], whole: str | None):
     found = analyse(written, "en")
-    assert [term.text for term in found if not term.extra] == parts
-    assert [term.text for term in found if term.extra] == ([whole] if whole else [])
+    assert [term.text for term in found if not term.derived] == parts
+    assert [term.text for term in found if term.derived] == ([whole] if whole else [])
 
 
 def test_camel_case_is_found_by_its_pieces_and_as_a_whole():
@@ -112,7 +112,7 @@ def test_a_word_left_out_keeps_its_position_so_phrases_stay_exact():
 
 def test_positions_count_the_parts_of_identifiers():
     assert places("use R1-750 cables") == {"use": 0, "r1": 1, "750": 2, "cabl": 3}
-    extra = [term for term in analyse("use R1-750 cables", "en") if term.extra]
+    extra = [term for term in analyse("use R1-750 cables", "en") if term.derived]
     assert [(term.text, term.position) for term in extra] == [("r1-750", 1)]
 
 
@@ -121,7 +121,7 @@ def test_positions_count_the_parts_of_identifiers():
 
 def test_chinese_words_come_in_search_mode_with_pairs_as_a_net():
     found = analyse("中华人民共和国", "zh")
-    words = {term.text for term in found if not term.extra}
+    words = {term.text for term in found if not term.derived}
     assert {"中华", "人民", "共和国", "中华人民共和国"} <= words
     pairs = {"中华人民共和国"[n : n + 2] for n in range(6)}
     assert pairs <= {term.text for term in found}
@@ -152,7 +152,7 @@ def test_mixed_chinese_and_latin_are_both_found():
 )
 def test_kana_and_hangul_are_pairs_that_count_as_words(text: str, terms: list[str]):
     assert plain(text, "ja") == terms
-    assert lexemes(text, "ja")[1] == len(terms)
+    assert passage_lexemes(text, "ja")[1] == len(terms)
 
 
 def test_han_outside_the_basic_plane_has_terms():
@@ -168,17 +168,17 @@ def test_han_outside_the_basic_plane_has_terms():
 @example("ﷺ" * 3 + "'s", "en")
 @example("́" * 100, "fr")
 def test_any_text_has_terms_that_can_be_stored(text: str, language: str):
-    detect(text)
+    detect_language(text)
     for term in analyse(text, language):
         assert 0 < len(term.text) <= 64
-        assert 0 <= hashed(term.text) < 1_000_000_000
+        assert 0 <= term_dimension(term.text) < 1_000_000_000
         assert 0 <= term.position < 20 * len(text)
 
 
 @PROFILE
 @given(st.text(st.sampled_from("aAx1 -_.'éか한PEP703\n"), max_size=40))
 def test_every_word_stands_behind_the_one_before(text: str):
-    positions = [term.position for term in analyse(text, "en") if not term.extra]
+    positions = [term.position for term in analyse(text, "en") if not term.derived]
     assert positions == sorted(set(positions))
 
 
@@ -209,7 +209,7 @@ def test_two_megabytes_of_one_kind_take_linear_time(kind: str):
     text = (kind * (MEGABYTES_2 // len(kind)))[:MEGABYTES_2]
     started = time.process_time()
     analyse(text, "en")
-    detect(text)
+    detect_language(text)
     assert time.process_time() - started < 15
 
 
@@ -250,20 +250,20 @@ def test_a_word_of_two_megabytes_is_cut_to_one_short_term():
     ],
 )  # fmt: skip
 def test_the_language_of_a_short_and_of_a_long_text_is_told(language: str, text: str):
-    assert detect(text) == language
+    assert detect_language(text) == language
     if len(text) > 30:
-        assert detect(f"{text} " * 50) == language
+        assert detect_language(f"{text} " * 50) == language
 
 
 def test_a_question_is_in_a_language_of_its_collections_unless_its_script_says_otherwise():
-    assert detect("Wer war es und wann?", {"en", "zh"}) == "en"
-    assert detect("Wer war es und wann?", {"de", "en"}) == "de"
-    assert detect("Bericht", {"de"}) == "de"
-    assert detect("中文问题", {"en"}) == "zh"
+    assert detect_language("Wer war es und wann?", {"en", "zh"}) == "en"
+    assert detect_language("Wer war es und wann?", {"de", "en"}) == "de"
+    assert detect_language("Bericht", {"de"}) == "de"
+    assert detect_language("中文问题", {"en"}) == "zh"
 
 
 def test_one_function_word_is_no_evidence_against_english():
-    assert detect("la carte") == "en"
+    assert detect_language("la carte") == "en"
 
 
 def test_no_more_ids_of_passages_are_made_than_are_looked_up(monkeypatch: pytest.MonkeyPatch):
@@ -273,10 +273,10 @@ def test_no_more_ids_of_passages_are_made_than_are_looked_up(monkeypatch: pytest
         made.append(document)
         return ChunkId(tenant, collection, document, position)
 
-    monkeypatch.setattr(ids, "ChunkId", making)
+    monkeypatch.setattr(document_ids, "ChunkId", making)
     collections = [Collection(n, "acme", f"c{n}") for n in range(1000)]
 
-    found = ids.first_passages([f"x-{n}" for n in range(1000)], collections)
+    found = document_ids.candidate_chunk_ids([f"x-{n}" for n in range(1000)], collections)
 
     assert (len(found), len(made)) == (300, 300)
     assert found[0] == ChunkId("acme", "c0", "x-0", 0)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from retrievers.text.split import CAPACITY, split
+from retrievers.text.chunking import PASSAGE_CAPACITY, split_passages
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=120)
 WIDE = "中文分词是自然语言处理的基础任务之一。"
@@ -16,11 +16,11 @@ def size(text: str) -> float:
 
 
 def headings(text: str, capacity: int = 60) -> list[str]:
-    return [span.heading for span in split(text, capacity)]
+    return [span.heading for span in split_passages(text, capacity)]
 
 
 def check(text: str, capacity: int) -> None:
-    spans = split(text, capacity)
+    spans = split_passages(text, capacity)
     end = 0
     for span in spans:
         assert not text[end : span.start].strip(), "only white space lies between passages"
@@ -46,21 +46,21 @@ def test_every_character_is_in_exactly_one_passage_of_bounded_length(parts: list
 
 
 def test_a_text_that_fits_is_one_passage_without_its_margins():
-    [span] = split("  One sentence.\n")
+    [span] = split_passages("  One sentence.\n")
     assert (span.start, span.end, span.heading) == (2, 15, "")
 
 
 def test_white_space_alone_has_no_passage():
-    assert split(" \n\t ") == []
+    assert split_passages(" \n\t ") == []
 
 
 def test_a_part_in_wide_script_is_cut_shorter_than_the_latin_part_of_the_same_document():
     text = "plain English words here. " * 400 + "\n\n" + WIDE * 200
-    check(text, CAPACITY)
-    wide = [span for span in split(text) if "中" in text[span.start : span.end]]
-    latin = [span for span in split(text) if "plain" in text[span.start : span.end]]
-    assert max(span.end - span.start for span in wide[1:]) <= CAPACITY / 2.5 * 1.15
-    assert max(span.end - span.start for span in latin) > CAPACITY / 2
+    check(text, PASSAGE_CAPACITY)
+    wide = [span for span in split_passages(text) if "中" in text[span.start : span.end]]
+    latin = [span for span in split_passages(text) if "plain" in text[span.start : span.end]]
+    assert max(span.end - span.start for span in wide[1:]) <= PASSAGE_CAPACITY / 2.5 * 1.15
+    assert max(span.end - span.start for span in latin) > PASSAGE_CAPACITY / 2
 
 
 # Headings.
@@ -78,7 +78,7 @@ def test_passages_of_markdown_carry_the_path_of_their_headings():
         + "\n# Four\n"
         + "d " * 20
     )
-    spans = {text[span.start : span.end].split()[-1]: span.heading for span in split(text, 60)}
+    spans = {text[span.start : span.end].split()[-1]: span.heading for span in split_passages(text, 60)}
     assert spans == {
         "z": "", "a": "One", "b": "One > Two", "c": "One > Two > Three", "d": "Four",
     }  # fmt: skip
@@ -86,13 +86,13 @@ def test_passages_of_markdown_carry_the_path_of_their_headings():
 
 def test_passages_of_restructured_text_carry_the_path_of_their_headings():
     text = "Title\n=====\n" + "a " * 20 + "\nPart\n----\n" + "b " * 20 + "\nOther\n=====\n" + "c " * 20
-    spans = {text[span.start : span.end].split()[-1]: span.heading for span in split(text, 60)}
+    spans = {text[span.start : span.end].split()[-1]: span.heading for span in split_passages(text, 60)}
     assert spans == {"a": "Title", "b": "Title > Part", "c": "Other"}
 
 
 def test_small_sections_share_a_passage_under_what_their_paths_have_in_common():
     text = "# A\n## B\nb b\n## C\nc c\n# D\n" + "d " * 40
-    first = split(text, 40)[0]
+    first = split_passages(text, 40)[0]
     assert text[first.start : first.end] == "# A\n## B\nb b\n## C\nc c"
     assert first.heading == "A"
 
@@ -137,21 +137,21 @@ def test_a_list_or_table_line_is_no_underlined_title():
 
 def test_long_text_is_cut_at_the_ends_of_sentences():
     text = "This is a sentence of some length. " * 40
-    assert all(text[span.start : span.end].endswith(".") for span in split(text, 200))
+    assert all(text[span.start : span.end].endswith(".") for span in split_passages(text, 200))
 
 
 def test_long_chinese_text_is_cut_at_the_ends_of_sentences():
     text = WIDE * 60
-    spans = split(text, 500)
+    spans = split_passages(text, 500)
     assert len(spans) > 5
     assert all(text[span.start : span.end].endswith("。") for span in spans)
 
 
 def test_a_very_long_section_is_cut_at_paragraphs_into_passages_of_like_size():
     text = ("A paragraph with one sentence or two. It ends here.\n\n" * 3000).strip()
-    spans = split(text)
+    spans = split_passages(text)
     assert all(text[span.start : span.end].endswith("here.") for span in spans)
-    assert min(span.end - span.start for span in spans) > CAPACITY / 3
+    assert min(span.end - span.start for span in spans) > PASSAGE_CAPACITY / 3
 
 
 @pytest.mark.parametrize(
@@ -166,6 +166,6 @@ def test_a_very_long_section_is_cut_at_paragraphs_into_passages_of_like_size():
 )  # fmt: skip
 def test_a_text_of_two_megabytes_is_split_in_reasonable_time(text: str):
     started = time.process_time()
-    spans = split(text)
+    spans = split_passages(text)
     assert time.process_time() - started < 15
     assert sum(span.end - span.start for span in spans) >= len("".join(text.split()))

@@ -9,19 +9,19 @@ from typing import Any
 import psycopg
 import pytest
 
+from retrievers.core.collection_schema import read_schema
 from retrievers.core.errors import BadDocument, BadRequest
-from retrievers.core.fields import Field, from_catalogue, to_catalogue
-from retrievers.core.schema import read_schema
+from retrievers.core.metadata import Field, fields_from_json, fields_to_json
 from retrievers.core.types import PLATFORM, FieldValues
-from retrievers.ingest import collections, store
+from retrievers.ingest import collections, document_store
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
-from retrievers.postgres import values as reading
+from retrievers.postgres import field_values as reading
 from retrievers.postgres import visible_collections
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded import EmbeddedServer
-from retrievers.postgres.migrate import ROLES, SQL_ROLE, migrate, migrations
+from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.schema_migrations import ROLES, SQL_ROLE, migrate, packaged_migrations
 from retrievers.testing import HashEmbedder
 from retrievers.text.folding import fold
 
@@ -47,7 +47,7 @@ async def fields(database: Database, collection: str | None = "docs", tenant: st
 async def remove(database: Database, *ids: str) -> None:
     async with database.transaction(TENANT) as connection:
         number = (await collections.open_collection(connection, TENANT, "docs"))[0]
-        await store.remove_documents(connection, TENANT, number, ids)
+        await document_store.remove_documents(connection, TENANT, number, ids)
 
 
 # What it says.
@@ -318,10 +318,10 @@ def test_aliases_are_read_and_survive_the_database():
         }
     )
     assert schema["team"].aliases == {"infra": ("基础设施", "ops")}
-    assert from_catalogue(to_catalogue(schema)) == schema
+    assert fields_from_json(fields_to_json(schema)) == schema
     old = {"team": {"type": "string", "item": "string", "separator": None, "declared": False, "description": ""}}
-    assert from_catalogue(old) == {"team": Field("team", "string", "string")}
-    assert to_catalogue(from_catalogue(old)) == old
+    assert fields_from_json(old) == {"team": Field("team", "string", "string")}
+    assert fields_to_json(fields_from_json(old)) == old
 
 
 @pytest.mark.parametrize(
@@ -415,4 +415,4 @@ async def test_what_was_stored_before_is_catalogued_by_the_migration(server: Emb
 
 
 def test_the_migration_is_the_fourth():
-    assert [one.name for one in migrations() if one.version == 4] == ["field_values"]
+    assert [one.name for one in packaged_migrations() if one.version == 4] == ["field_values"]

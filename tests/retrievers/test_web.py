@@ -18,24 +18,24 @@ import pytest
 
 from agent import Service, open_service
 from agent.serve.cli import run
-from agent.serve.cli.doctor import sources as doctor_sources
+from agent.serve.cli.doctor import source_checks as doctor_sources
 from agent.serve.exit_codes import BAD_INPUT
 from agent.settings import Settings
 from agent.testing import Fault, ReceivedRequest, ScriptedServer
 from retrievers import registry
 from retrievers.core.errors import BadFilter, BadRequest, TooCostly, Unavailable
-from retrievers.core.fields import Field
-from retrievers.core.filters import And, Compare, Filter, Not, Or
+from retrievers.core.filters import And, FieldCondition, Filter, Not, Or
+from retrievers.core.metadata import Field
 from retrievers.core.types import Collection, Hit, Query, Scope
-from retrievers.http.client import ProviderRefusal
+from retrievers.http.json_client import ProviderRefusal
 from retrievers.ingest.documents import Document
 from retrievers.registry import Resources
 from retrievers.web import build
-from retrievers.web.opening import PROVIDERS
+from retrievers.web.factory import PROVIDERS
 from retrievers.web.pages import PageText
-from retrievers.web.provider import day_of, plain, shortened
-from retrievers.web.recent import Recent
+from retrievers.web.provider import publication_day, strip_markup, truncate_search_text
 from retrievers.web.retriever import Web
+from retrievers.web.ttl_cache import TtlCache
 
 KEY = "tvly-very-secret-0123"
 DATED = Scope("t", (Collection(1, "t", "docs", fields={"published": Field("published", "date", "date")}),))
@@ -237,7 +237,7 @@ async def test_a_search_text_is_cut_to_what_the_provider_takes(open_web: Callabl
     assert words.body["query"] == " ".join(["penguin"] * 50)  # 399 characters
     assert asked(many)["q"] == [" ".join(["a b"] * 25)]
     assert chinese.body["query"] == "企" * 400
-    assert [shortened("one two", most) for most in (3, 4, 6, 7)] == ["one", "one", "one two"[:6], "one two"]
+    assert [truncate_search_text("one two", most) for most in (3, 4, 6, 7)] == ["one", "one", "one two"[:6], "one two"]
 
 
 # What goes wrong
@@ -381,7 +381,7 @@ async def test_a_failure_is_not_kept(open_web: Callable[..., Web]):
 
 def test_what_was_found_is_kept_for_a_while_and_not_without_bound():
     now = 100.0
-    recent: Recent[str, int] = Recent(most=2, keep_s=10, clock=lambda: now)
+    recent: TtlCache[str, int] = TtlCache(most=2, keep_s=10, clock=lambda: now)
     recent.put("a", 1)
     recent.put("b", 2)
     recent.put("a", 3)
@@ -396,8 +396,8 @@ def test_what_was_found_is_kept_for_a_while_and_not_without_bound():
 # Filters
 
 
-def published(op: Any, day: str) -> Compare:
-    return Compare(op, "published", day)
+def published(op: Any, day: str) -> FieldCondition:
+    return FieldCondition(op, "published", day)
 
 
 async def test_only_pages_known_to_satisfy_a_date_are_found(open_web: Callable[..., Web]):
@@ -419,7 +419,7 @@ async def test_only_pages_known_to_satisfy_a_date_are_found(open_web: Callable[.
         assert await found(web, Or((published("eq", "2025-06-30"), published("gt", "2025-07-31")))) == [
             "2025-06-30", "2025-08-01",
         ]  # fmt: skip
-        assert await found(web, Compare("exists", "published", False)) == []
+        assert await found(web, FieldCondition("exists", "published", False)) == []
     asked_for = [
         (one.body.get("topic"), one.body.get("start_date"), one.body.get("end_date")) for one in server.requests
     ]
@@ -457,12 +457,12 @@ async def test_each_provider_is_told_the_days(open_web: Callable[..., Web]):
 @pytest.mark.parametrize(
     ("wanted", "scope", "named"),
     [
-        (Compare("eq", "author", "Guido"), DATED, '"author"'),
-        (Compare("ne", "author", "Guido"), DATED, '"author"'),
-        (And((published("gt", "2025-01-01"), Compare("eq", "team", "red"))), DATED, '"team"'),
+        (FieldCondition("eq", "author", "Guido"), DATED, '"author"'),
+        (FieldCondition("ne", "author", "Guido"), DATED, '"author"'),
+        (And((published("gt", "2025-01-01"), FieldCondition("eq", "team", "red"))), DATED, '"team"'),
         (published("gt", "2025-01-01"), Scope("t", ()), '"published"'),
         (
-            Compare("eq", "published", True),
+            FieldCondition("eq", "published", True),
             Scope("t", (Collection(1, "t", "d", fields={"published": Field("published", "boolean", "boolean")}),)),
             '"published"',
         ),
@@ -478,14 +478,17 @@ async def test_any_other_filter_is_refused_before_anything_is_asked(
 
 def test_a_day_is_read_from_every_form_in_which_it_comes():
     forms = ("2025-07-01", "2025-07-01T23:59:59Z", " 2025-07-01T10:00:00.000+08:00", "Tue, 01 Jul 2025 10:00:00 GMT")
-    assert {day_of(form) for form in forms} == {"2025-07-01"}
+    assert {publication_day(form) for form in forms} == {"2025-07-01"}
     nothing = ("", "1 day ago", "Tue, 99 Foo 2025", None, 7, "0000-00-00", "Mon, 1 Jan 2025 00:00:00 +9999999999")
-    assert [day_of(form) for form in nothing] == [None] * len(nothing)
+    assert [publication_day(form) for form in nothing] == [None] * len(nothing)
 
 
 def test_a_snippet_loses_its_marks_and_no_other_brackets():
-    assert plain('a <strong class="x">b</strong>&amp;<br/>&lt;i&gt; List<String> 1 < 2') == "a b&<i> List<String> 1 < 2"
-    assert plain(None) == plain(["<b>"]) == ""
+    assert (
+        strip_markup('a <strong class="x">b</strong>&amp;<br/>&lt;i&gt; List<String> 1 < 2')
+        == "a b&<i> List<String> 1 < 2"
+    )
+    assert strip_markup(None) == strip_markup(["<b>"]) == ""
 
 
 # Pages behind the best results
@@ -625,7 +628,7 @@ async def test_a_page_that_ddgs_reads_is_bounded(
         assert shown(await web.search(PENGUINS)) == [("P", "https://a.example/", "South")]
         error = await failure(web, replace(PENGUINS, text="another"))
     assert error.reason == "ddgs: its answer is longer than 2 MiB"
-    assert server.sent < 32 << 20
+    assert server.bytes_sent < 32 << 20
 
 
 async def test_ddgs_dates_no_page_so_it_takes_no_date(engines: Engines, open_web: Callable[..., Web]):
@@ -692,7 +695,7 @@ def test_settings_that_cannot_be_used_are_named(options: dict[str, Any], where: 
 
 
 def test_a_provider_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("retrievers.web.opening.find_spec", lambda name: None)
+    monkeypatch.setattr("retrievers.web.factory.find_spec", lambda name: None)
     with pytest.raises(BadRequest, match=r"pip install '\.\[web\]'"):
         build(Resources(None, None, None, {"web_provider": "ddgs"}))
 
@@ -835,7 +838,7 @@ def test_a_bad_setting_is_one_line_on_the_command_line(
 
 async def test_the_doctor_makes_no_search_that_is_paid_for():
     with ScriptedServer() as server:
-        check = await doctor_sources._web(
+        check = await doctor_sources._check_web(
             Settings(web_provider="tavily", web_api_key=KEY, web_base_url=server.root_url)
         )
     assert (check.ok, check.found) == (
@@ -856,13 +859,13 @@ async def test_the_doctor_makes_no_search_that_is_paid_for():
 async def test_the_doctor_tries_what_costs_nothing(fault: Fault | None, timeout_s: float, ok: bool, found: str):
     with ScriptedServer(faults=[fault], other=lambda _: searxng(PAGES["searxng"])) as server:
         provider = f"searxng:{server.root_url}"
-        check = await doctor_sources._web(Settings(web_provider=provider, source_timeout_s=timeout_s))
+        check = await doctor_sources._check_web(Settings(web_provider=provider, source_timeout_s=timeout_s))
     assert check.ok is ok
     assert found in check.found
 
 
 async def test_the_doctor_names_the_setting_that_is_wrong():
-    check = await doctor_sources._web(Settings(web_provider="exa"))
+    check = await doctor_sources._check_web(Settings(web_provider="exa"))
     assert (check.ok, check.found) == (False, "setting WEB_API_KEY is missing: exa needs one")
 
 

@@ -18,9 +18,9 @@ import pytest
 
 from agent import open_service
 from retrievers.core.errors import BadRequest
-from retrievers.core.fields import Field
-from retrievers.ingest.read import read_record
-from retrievers.postgres.embedded import EmbeddedServer
+from retrievers.core.metadata import Field
+from retrievers.ingest.readers.file_input import read_record
+from retrievers.postgres.embedded_server import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "evals" / "data" / "sample"

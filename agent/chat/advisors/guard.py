@@ -8,12 +8,12 @@ from typing import Annotated
 import regex
 from pydantic import Field
 
-from agent.chat.advisors.base import Call, End
-from agent.options.guard_rules import PATTERN, any_matches, compiled, plain
-from agent.options.languages import in_chinese
-from agent.types import Shape
+from agent.chat.advisors.advisor import AdvisedRequest, RequestOutcome
+from agent.options.guard_rules import REGEX_PREFIX, any_rule_matches, compile_rule, normalise_rule_text
+from agent.options.languages import uses_chinese
+from agent.types import ApiModel
 from retrievers.core.errors import BadRequest
-from retrievers.text.glosses import is_chinese
+from retrievers.text.chinese_dictionary import contains_chinese
 
 _log = logging.getLogger(__name__)
 REFUSALS = ("I cannot help with that here. Please ask something else.", "抱歉，这个问题无法在此回答，请换一个问题。")
@@ -23,7 +23,7 @@ REFUSALS = ("I cannot help with that here. Please ask something else.", "抱歉�
 _Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class GuardParameters(Shape):
+class GuardParameters(ApiModel):
     """What a request blocks in addition to the setting.
 
     Attributes:
@@ -36,55 +36,55 @@ class GuardParameters(Shape):
     answer: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
 
 
-class Guard:
+class GuardAdvisor:
     """Refuses questions without searching or calling a model.
 
     Only the question is checked, not the turns before it: one refused question must not block the whole conversation.
 
     Args:
-        rules: words, phrases and patterns that block a question, see `compiled`.
+        rules: words, phrases and patterns that block a question, see `compile_rule`.
         more: the request's own words, in addition to the rules.
     """
 
     name = "guard"
     order = 200
-    parameters: type[Shape] = GuardParameters
+    parameters: type[ApiModel] = GuardParameters
     always = True
 
     def __init__(self, rules: Sequence["str | regex.Pattern[str]"], more: GuardParameters | None = None) -> None:
-        self._rules = [compiled(rule) if isinstance(rule, str) else rule for rule in rules]
-        self._more = [compiled(word) for word in more.words] if more else []
+        self._rules = [compile_rule(rule) if isinstance(rule, str) else rule for rule in rules]
+        self._more = [compile_rule(word) for word in more.words] if more else []
         self._answer = more.answer if more else None
 
-    def with_parameters(self, parameters: GuardParameters) -> "Guard":
+    def with_parameters(self, parameters: GuardParameters) -> "GuardAdvisor":
         """Return a guard with the setting's rules that also blocks the request's own words.
 
         Raises:
             BadRequest: a word is a pattern or holds nothing to compare; `where` is `words.INDEX`.
         """
         for place, word in enumerate(parameters.words):
-            if word.startswith(PATTERN) or not plain(word).strip():
+            if word.startswith(REGEX_PREFIX) or not normalise_rule_text(word).strip():
                 what = "a request can block words and phrases only; patterns belong in the setting GUARD"
                 raise BadRequest(what, where=f"words.{place}")
-        return Guard(self._rules, parameters)
+        return GuardAdvisor(self._rules, parameters)
 
-    async def before(self, call: Call) -> Call:
-        question = plain(call.request.question)
-        usual = REFUSALS[in_chinese(call.language, is_chinese(question))]
+    async def before(self, call: AdvisedRequest) -> AdvisedRequest:
+        question = normalise_rule_text(call.request.question)
+        usual = REFUSALS[uses_chinese(call.language, contains_chinese(question))]
         if _blocks(self._rules, question):
             return replace(call, refusal=usual)
         if _blocks(self._more, question):
             return replace(call, refusal=self._answer or usual)
         return call
 
-    async def after(self, end: End) -> End:
-        return end
+    async def after(self, outcome: RequestOutcome) -> RequestOutcome:
+        return outcome
 
 
 def _blocks(rules: "Sequence[regex.Pattern[str]]", question: str) -> bool:
     """Return whether a rule blocks a question; rules that take too long to decide block it."""
     try:
-        return any_matches(rules, question)
+        return any_rule_matches(rules, question)
     except TimeoutError:
         _log.warning("the patterns of GUARD took too long for a question, which is refused")
         return True

@@ -4,32 +4,32 @@ import logging
 import time
 from dataclasses import dataclass
 
-from agent.chat.advisors.base import Call, End
+from agent.chat.advisors.advisor import AdvisedRequest, RequestOutcome
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogAdvisor:
     """Advisor that writes one log line when a request has ended, in `after`."""
 
     order: int = 0
 
-    async def before(self, call: Call) -> Call:
+    async def before(self, call: AdvisedRequest) -> AdvisedRequest:
         return call
 
-    async def after(self, end: End) -> End:
-        answer = end.answer
-        if end.call.request.kind != "ask":
-            return end  # the request log covers searches; there is nothing to add
+    async def after(self, outcome: RequestOutcome) -> RequestOutcome:
+        answer = outcome.answer
+        if outcome.call.request.kind != "ask":
+            return outcome  # the request log covers searches; there is nothing to add
         _log.info(
             "chat %s: trace %s, %.0f ms, %d + %d tokens%s%s",
-            end.status,
+            outcome.status,
             (answer.trace_id if answer else None) or "none",
-            (time.monotonic() - end.call.started) * 1000,
+            (time.monotonic() - outcome.call.started) * 1000,
             answer.usage.prompt_tokens if answer else 0,
             answer.usage.completion_tokens if answer else 0,
             f", degraded: {' '.join(answer.degraded)}" if answer and answer.degraded else "",
-            f", {type(end.error).__name__}" if end.status == "failed" else "",
+            f", {type(outcome.error).__name__}" if outcome.status == "failed" else "",
         )
-        return end
+        return outcome

@@ -6,15 +6,15 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from agent.chat.advisors.base import Call, End
-from agent.chat.exchanges import Asking, ExchangeStore
-from agent.types import Shape
+from agent.chat.advisors.advisor import AdvisedRequest, RequestOutcome
+from agent.chat.exchanges import ExchangeStore, NewExchange
+from agent.types import ApiModel
 from retrievers.core.errors import BadRequest, Unavailable
 
 _ID = "record.id"
 
 
-class RecordParameters(Shape):
+class RecordParameters(ApiModel):
     """How long to keep the record of this request, in days. More than the setting CHAT_DAYS is refused."""
 
     days: Annotated[int, Field(ge=1, le=3650)]
@@ -29,7 +29,7 @@ class RecordAdvisor:
     """
 
     name: ClassVar[str] = "record"
-    parameters: ClassVar[type[Shape]] = RecordParameters
+    parameters: ClassVar[type[ApiModel]] = RecordParameters
     always: ClassVar[bool] = True
 
     records: ExchangeStore
@@ -46,28 +46,30 @@ class RecordAdvisor:
             raise BadRequest(f"records are kept for at most {self.records.days} days (CHAT_DAYS)", where="days")
         return replace(self, days=parameters.days)
 
-    async def before(self, call: Call) -> Call:
+    async def before(self, call: AdvisedRequest) -> AdvisedRequest:
         if call.request.kind != "ask":
             return call
         id = uuid.uuid4().hex
         try:
-            await call.stored(self.records.begin(call.viewer, id, self._asking(call)))
+            await call.await_storage(self.records.begin(call.viewer, id, self._new_exchange(call)))
         except Unavailable:
-            return call.without("record")
+            return call.with_unavailable("record")
         call.context[_ID] = id
         return call
 
-    async def after(self, end: End) -> End:
-        trace = end.answer.trace_id if end.answer else None
-        if end.call.request.kind != "ask":
-            self.records.keep(end.call.viewer, self._asking(end.call), end.status, end.text or None, trace)
-        elif (id := end.call.context.get(_ID)) is not None:
-            self.records.end(end.call.tenant, id, end.status, end.text or None, trace)
-        return end
+    async def after(self, outcome: RequestOutcome) -> RequestOutcome:
+        trace = outcome.answer.trace_id if outcome.answer else None
+        if outcome.call.request.kind != "ask":
+            self.records.store(
+                outcome.call.viewer, self._new_exchange(outcome.call), outcome.status, outcome.text or None, trace
+            )
+        elif (id := outcome.call.context.get(_ID)) is not None:
+            self.records.end(outcome.call.tenant, id, outcome.status, outcome.text or None, trace)
+        return outcome
 
-    def _asking(self, call: Call) -> Asking:
+    def _new_exchange(self, call: AdvisedRequest) -> NewExchange:
         request = call.request
-        return Asking(
+        return NewExchange(
             request.question, request.kind, call.at, conversation=request.conversation, user=request.user,
             metadata=request.metadata, days=self.days,
         )  # fmt: skip

@@ -4,10 +4,10 @@ import asyncio
 import time
 from dataclasses import dataclass, replace
 
-from agent.answering.decision import Decision
-from agent.chat.advisors.base import Call, End
+from agent.answering.decision_record import DecisionRecord
+from agent.chat.advisors.advisor import AdvisedRequest, RequestOutcome
 from agent.pipeline import Pipeline
-from agent.records.observer import Observers
+from agent.records.observers import Observers
 from agent.records.trace import Trace
 from agent.records.trace_store import TraceStore
 from agent.types import AskRequest, AugmentRequest, Prompt, Request, Result
@@ -31,19 +31,19 @@ class RetrievalAdvisor:
     observers: Observers
     order: int = 400
 
-    async def before(self, call: Call) -> Call:
+    async def before(self, call: AdvisedRequest) -> AdvisedRequest:
         request = call.request
         if request.now is None:
             # Fix the time, so that a replay resolves relative dates the same way.
             request = request.model_copy(update={"now": call.at.astimezone(self.pipeline.settings.zone)})
-        with self.observers.question():
-            result, decision = await self._decided(call, request)
+        with self.observers.notify_failure():
+            result, decision = await self._run_pipeline(call, request)
         call.context[_FOUND] = time.monotonic()
         if isinstance(result, Prompt):
             return replace(call, prompt=result, decision=decision)
         return replace(call, result=result, decision=decision)
 
-    async def _decided(self, call: Call, request: Request) -> tuple[Result, Decision]:
+    async def _run_pipeline(self, call: AdvisedRequest, request: Request) -> tuple[Result, DecisionRecord]:
         """Return the prompt or hits, and the decision record, within the time that earlier advisors have left."""
         passed_s = time.monotonic() - call.started
         # Without a notable delay, the pipeline's own time limit suffices; its error says what it waited for.
@@ -51,37 +51,37 @@ class RetrievalAdvisor:
         try:
             async with asyncio.timeout(left_s) as limit:
                 if isinstance(request, AugmentRequest):
-                    return await self.pipeline.decide_prompt(call.viewer, request)
-                return await self.pipeline.decide(call.viewer, request)
+                    return await self.pipeline.augment_with_record(call.viewer, request)
+                return await self.pipeline.retrieve_with_record(call.viewer, request)
         except TimeoutError as error:
             if not limit.expired():
                 raise  # not this time limit but an error elsewhere
             raise Unavailable("the service", f"no answer within {call.timeout_s:g} s", retry_after_s=5) from error
 
-    async def after(self, end: End) -> End:
+    async def after(self, outcome: RequestOutcome) -> RequestOutcome:
         """Store the trace of a complete answer and notify the observers."""
-        found_at = end.call.context.pop(_FOUND, end.call.started)
-        if end.answer is None or end.answer.details is None or end.call.decision is None:
-            return end
-        decision, details = end.call.decision, end.answer.details
-        if isinstance(end.call.request, AskRequest):
+        found_at = outcome.call.context.pop(_FOUND, outcome.call.started)
+        if outcome.answer is None or outcome.answer.details is None or outcome.call.decision is None:
+            return outcome
+        decision, details = outcome.call.decision, outcome.answer.details
+        if isinstance(outcome.call.request, AskRequest):
             now = time.monotonic()
             elapsed_ms = {**decision.elapsed_ms, "answer": round((now - found_at) * 1000, 3)}
             decision = replace(decision, elapsed_ms=elapsed_ms)
-            details = details.model_copy(update={"took_ms": round((now - end.call.started) * 1000, 3)})
-        if len(end.answer.degraded) > len(details.degraded):  # earlier advisors reported something unavailable
-            details = details.model_copy(update={"degraded": end.answer.degraded})
+            details = details.model_copy(update={"took_ms": round((now - outcome.call.started) * 1000, 3)})
+        if len(outcome.answer.degraded) > len(details.degraded):  # earlier advisors reported something unavailable
+            details = details.model_copy(update={"degraded": outcome.answer.degraded})
         trace = Trace(
             self.pipeline.settings,
             self.pipeline.embedder.name,
             details,
             decision,
-            end.call.at,
-            clocked=end.call.request.now is None,
+            outcome.call.at,
+            clocked=outcome.call.request.now is None,
         )
         self.traces.save(trace)
-        self.observers.answered(trace)
-        details = self.traces.noted(details)
+        self.observers.on_answer(trace)
+        details = self.traces.mark_degraded(details)
         if decision.request.explain:
             details = details.model_copy(update={"explanation": trace.json()})
-        return replace(end, answer=replace(end.answer, details=details, degraded=details.degraded))
+        return replace(outcome, answer=replace(outcome.answer, details=details, degraded=details.degraded))

@@ -1,13 +1,13 @@
 """Calculations on the metadata: counts, groups, extremes, sums, shares, values of single records, lists."""
 
-from agent.intent.calculation.compose import find_calculation as find_calculation
-from agent.intent.calculation.compose import read_calculation as read_calculation
-from agent.intent.calculation.lists import MOST_LISTED as MOST_LISTED
-from agent.intent.calculation.lists import asks_who_has_not as asks_who_has_not
-from agent.intent.calculation.lists import fields_shown as fields_shown
-from agent.intent.calculation.lists import find_listing as find_listing
+from agent.intent.calculation.builder import find_calculation as find_calculation
+from agent.intent.calculation.builder import read_calculation as read_calculation
+from agent.intent.calculation.lists import MAX_LIST_ROWS as MAX_LIST_ROWS
+from agent.intent.calculation.lists import asks_for_unmatched_values as asks_for_unmatched_values
+from agent.intent.calculation.lists import find_list as find_list
 from agent.intent.calculation.lists import find_lookup as find_lookup
-from agent.intent.calculation.lists import listing as listing
-from agent.intent.calculation.lists import merged as merged
-from agent.intent.calculation.lists import values_of as values_of
-from agent.intent.calculation.question import Calculation as Calculation
+from agent.intent.calculation.lists import list_calculation as list_calculation
+from agent.intent.calculation.lists import merge_counts as merge_counts
+from agent.intent.calculation.lists import requested_fields as requested_fields
+from agent.intent.calculation.lists import values_calculation as values_calculation
+from agent.intent.calculation.segmented_question import Calculation as Calculation

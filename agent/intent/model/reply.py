@@ -4,7 +4,7 @@
      "filter": FILTER|null, "time": {"key", "phrase", "from", "to"}|null, "sources": ["..."], "collections": ["..."],
      "aggregate": {"op", "field", "group_by", "order", "limit"}|null, "confidence": 0.0-1.0}
 
-Only form and size are checked here. `ground` checks fields, values and dates against the catalogue.
+Only form and size are checked here. `resolution` checks fields, values and dates against the catalogue.
 """
 
 import math
@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from agent.intent.model.schema import KINDS, OPS, ORDERS
-from agent.llm.json import BadReply, json_in
+from agent.llm.reply_json import BadReply, extract_json
 from retrievers.core.aggregates import MAX_LIMIT, MAX_SHOWN
-from retrievers.core.errors import listing
-from retrievers.core.fields import MAX_KEY_CHARACTERS, is_finite, shortened
+from retrievers.core.errors import join_names
 from retrievers.core.filters import GROUPS, MAX_DEPTH, MAX_NODES, MAX_VALUE_CHARACTERS, MAX_VALUES, OPERATORS
+from retrievers.core.metadata import MAX_KEY_CHARACTERS, is_finite, shorten_text
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class ReplyProblem(NamedTuple):
     reason: str
 
 
-class Time(NamedTuple):
+class TimeRestriction(NamedTuple):
     """A date restriction: `phrase` has the question's words, which `agent.intent.time` resolves to days.
 
     `key` is the date field or None. `start` (included) and `end` (excluded) are the model's own ISO dates, used only if
@@ -66,7 +66,7 @@ class ModelReading:
         searches: at most three texts to search for, all different.
         time: a date restriction, None if there is none.
         filter: an expression of the filter grammar of limited size; its fields and values are not checked yet.
-        aggregate: the calculation, with the keys of the model's reply; `ground.to_aggregate` translates it.
+        aggregate: the calculation, with the keys of the model's reply; `resolution.translate_aggregate` translates it.
         confidence: 0 to 1; 0.5 if the model gave none.
     """
 
@@ -75,7 +75,7 @@ class ModelReading:
     language: str | None = None
     searches: tuple[str, ...] = ()
     filter: dict[str, Any] | None = None
-    time: Time | None = None
+    time: TimeRestriction | None = None
     sources: tuple[str, ...] = ()
     collections: tuple[str, ...] = ()
     aggregate: dict[str, Any] | None = None
@@ -100,7 +100,7 @@ class ModelReading:
         }
 
 
-def read_reply(given: object) -> ModelReading:
+def parse_reply(given: object) -> ModelReading:
     """Return the reading in a model's reply; parts that cannot be used are listed in its `problems`.
 
     Args:
@@ -108,7 +108,7 @@ def read_reply(given: object) -> ModelReading:
     Raises:
         BadReply: there is no JSON object in the reply.
     """
-    data = json_in(given, finite=False) if isinstance(given, str) else given
+    data = extract_json(given, finite=False) if isinstance(given, str) else given
     if not isinstance(data, Mapping):
         raise BadReply("it is not a JSON object")
     problems: list[ReplyProblem] = []
@@ -119,7 +119,7 @@ def read_reply(given: object) -> ModelReading:
             return default
         try:
             return read(value, problems)
-        except _Bad as error:
+        except _InvalidPart as error:
             problems.append(ReplyProblem(error.where or name, error.reason))
             return default
 
@@ -141,7 +141,7 @@ def read_reply(given: object) -> ModelReading:
     return replace(reading, problems=tuple(problems))
 
 
-class _Bad(Exception):
+class _InvalidPart(Exception):
     """Raised for a part of the reply that cannot be used; `where` is the path of that part, None for its key."""
 
     def __init__(self, reason: str, where: str | None = None) -> None:
@@ -150,7 +150,7 @@ class _Bad(Exception):
 
 def _named(value: object) -> str:
     if isinstance(value, str):
-        return f'"{shortened(value)}"'
+        return f'"{shorten_text(value)}"'
     if isinstance(value, bool | float) or value is None:
         return str(value).lower()
     return "an object" if isinstance(value, Mapping) else f"a {type(value).__name__}"
@@ -159,7 +159,7 @@ def _named(value: object) -> str:
 def _text(value: object, longest: int) -> str | None:
     """Return a text as one line of printable characters, cut at a word if too long; None if nothing is left."""
     if not isinstance(value, str):
-        raise _Bad(f"text is expected, not {_named(value)}")
+        raise _InvalidPart(f"text is expected, not {_named(value)}")
     kept = "".join(c if c.isprintable() else " " for c in value[: 4 * longest] if not "\ud800" <= c <= "\udfff")
     line = " ".join(kept.split())
     if len(line) > longest:
@@ -171,14 +171,14 @@ def _kind(value: object, _: list[ReplyProblem]) -> Kind:
     match value:
         case "retrieve" | "aggregate" | "none":
             return value
-    raise _Bad(f"{_named(value)} is not one of {listing(KINDS)}")
+    raise _InvalidPart(f"{_named(value)} is not one of {join_names(KINDS)}")
 
 
 def _language(value: object, _: list[ReplyProblem]) -> str:
     # "zh-CN" is read as zh.
     code = value.replace("_", "-").partition("-")[0].lower() if isinstance(value, str) else ""
     if not _LANGUAGE.fullmatch(code):
-        raise _Bad(f"{_named(value)} is not an ISO 639 code")
+        raise _InvalidPart(f"{_named(value)} is not an ISO 639 code")
     return code
 
 
@@ -187,7 +187,7 @@ def _searches(value: object, problems: list[ReplyProblem]) -> tuple[str, ...]:
     for number, item in enumerate(_list(value)[: 4 * MAX_SEARCHES]):
         try:
             text = _text(item, _LONGEST_SEARCH)
-        except _Bad as error:
+        except _InvalidPart as error:
             problems.append(ReplyProblem(f"searches.{number}", error.reason))
             continue
         if text:
@@ -221,20 +221,20 @@ def _list(value: object) -> list[Any]:
         return [value]
     if isinstance(value, list | tuple):
         return list(value)
-    raise _Bad(f"a list is expected, not {_named(value)}")
+    raise _InvalidPart(f"a list is expected, not {_named(value)}")
 
 
 def _confidence(value: object, _: list[ReplyProblem]) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not is_finite(value):
-        raise _Bad(f"a number from 0 to 1 is expected, not {_named(value)}")
+        raise _InvalidPart(f"a number from 0 to 1 is expected, not {_named(value)}")
     if not 0 <= value <= 1:
-        raise _Bad("it is not between 0 and 1")
+        raise _InvalidPart("it is not between 0 and 1")
     return float(value)
 
 
-def _time(value: object, problems: list[ReplyProblem]) -> Time | None:
+def _time(value: object, problems: list[ReplyProblem]) -> TimeRestriction | None:
     if not isinstance(value, Mapping):
-        raise _Bad(f"an object is expected, not {_named(value)}")
+        raise _InvalidPart(f"an object is expected, not {_named(value)}")
     phrase, key = _text(value.get("phrase") or "", _LONGEST_PHRASE), value.get("key")
     if key is not None and not _is_key(key):
         problems.append(ReplyProblem("time.key", f"a field's name is expected, not {_named(key)}"))
@@ -247,8 +247,8 @@ def _time(value: object, problems: list[ReplyProblem]) -> Time | None:
         elif bound is not None:
             problems.append(ReplyProblem(f"time.{name}", f"{_named(bound)} is not an ISO 8601 date"))
     if not phrase and not any(bounds.values()):
-        raise _Bad("it has neither a phrase nor a date")
-    return Time(key, phrase or "", bounds["from"], bounds["to"])
+        raise _InvalidPart("it has neither a phrase nor a date")
+    return TimeRestriction(key, phrase or "", bounds["from"], bounds["to"])
 
 
 def _filter(value: object, problems: list[ReplyProblem]) -> dict[str, Any] | None:
@@ -262,14 +262,14 @@ def _filter(value: object, problems: list[ReplyProblem]) -> dict[str, Any] | Non
         for number, member in enumerate(value["filters"]):
             try:
                 members.append(_node(member, f"filter.filters.{number}"))
-            except _Bad as error:
+            except _InvalidPart as error:
                 problems.append(ReplyProblem(error.where or "filter", error.reason))
         return {"type": "and", "filters": members} if members else None
     return _node(value, "filter")
 
 
 def _check_size(value: object) -> None:
-    """Raise `_Bad` for a filter too deep or too large; without recursion, because a reply may be nested very deeply."""
+    """Raise `_InvalidPart` for a filter too deep or too large. No recursion: a reply may be nested very deeply."""
     nodes = 0
     open_nodes = [(value, 1)]
     while open_nodes:
@@ -280,27 +280,27 @@ def _check_size(value: object) -> None:
         inner = node.get("filters")
         children = [*(inner if isinstance(inner, list) else []), node.get("filter")]
         if depth > MAX_DEPTH:
-            raise _Bad(f"it is nested deeper than {MAX_DEPTH} levels")
+            raise _InvalidPart(f"it is nested deeper than {MAX_DEPTH} levels")
         if nodes + len(open_nodes) > MAX_NODES + 1 or len(children) > MAX_NODES + 1:
-            raise _Bad(f"it has more than {MAX_NODES} conditions")
+            raise _InvalidPart(f"it has more than {MAX_NODES} conditions")
         open_nodes += [(child, depth + 1) for child in children]
 
 
 def _node(node: object, where: str) -> dict[str, Any]:
     if not isinstance(node, Mapping):
-        raise _Bad(f"an object is expected, not {_named(node)}", where)
+        raise _InvalidPart(f"an object is expected, not {_named(node)}", where)
     kind = node.get("type")
     if kind in ("and", "or"):
         inner = node.get("filters")
         if not isinstance(inner, list) or not inner:
-            raise _Bad('"filters" must be a list with at least one filter', where)
+            raise _InvalidPart('"filters" must be a list with at least one filter', where)
         return {"type": kind, "filters": [_node(item, f"{where}.filters.{n}") for n, item in enumerate(inner)]}
     if kind == "not":
         return {"type": "not", "filter": _node(node.get("filter"), f"{where}.filter")}
     if kind not in OPERATORS:
-        raise _Bad(f"type {_named(kind)} is not one of {listing((*GROUPS, *OPERATORS), 20)}", where)
+        raise _InvalidPart(f"type {_named(kind)} is not one of {join_names((*GROUPS, *OPERATORS), 20)}", where)
     if not _is_key(node.get("key")):
-        raise _Bad(f'"key" must be a field\'s name, not {_named(node.get("key"))}', where)
+        raise _InvalidPart(f'"key" must be a field\'s name, not {_named(node.get("key"))}', where)
     made = {"type": kind, "key": node["key"]}
     return made if kind == "exists" and node.get("value") is None else made | {"value": _value(node, where)}
 
@@ -309,13 +309,13 @@ def _value(node: Mapping[Any, Any], where: str) -> Any:
     value = node.get("value")
     items = value if isinstance(value, list) else [value]
     if len(items) > MAX_VALUES:
-        raise _Bad(f"it has {len(items):,} values; the limit is {MAX_VALUES:,}", where)
+        raise _InvalidPart(f"it has {len(items):,} values; the limit is {MAX_VALUES:,}", where)
     for item in items:
         if isinstance(item, str):
             if len(item) > MAX_VALUE_CHARACTERS or any(c == "\0" or "\ud800" <= c <= "\udfff" for c in item):
-                raise _Bad("a value is too long or contains a character that is not text", where)
+                raise _InvalidPart("a value is too long or contains a character that is not text", where)
         elif not isinstance(item, bool) and not (isinstance(item, int | float) and _is_number(item)):
-            raise _Bad(f"text, a finite number, true or false is expected, not {_named(item)}", where)
+            raise _InvalidPart(f"text, a finite number, true or false is expected, not {_named(item)}", where)
     return value
 
 
@@ -329,41 +329,41 @@ def _is_key(value: object) -> bool:
 
 def _aggregate(value: object, problems: list[ReplyProblem]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise _Bad(f"an object is expected, not {_named(value)}")
+        raise _InvalidPart(f"an object is expected, not {_named(value)}")
     op = value.get("op")
     if op not in OPS:
-        raise _Bad(f"op {_named(op)} is not one of {listing(OPS)}", "aggregate.op")
+        raise _InvalidPart(f"op {_named(op)} is not one of {join_names(OPS)}", "aggregate.op")
     made: dict[str, Any] = {"op": op}
-    for name, read in _OF_AGGREGATES.items():
+    for name, read in _AGGREGATE_PARSERS.items():
         if name not in value:
             continue
         given = value[name]
         try:
             made[name] = None if given is None else read(given)
-        except _Bad as error:
+        except _InvalidPart as error:
             problems.append(ReplyProblem(error.where or f"aggregate.{name}", error.reason))
             made[name] = None
     if op == "distinct" and not made.get("field"):
-        raise _Bad("distinct values need a field, and none is named", "aggregate.field")
+        raise _InvalidPart("distinct values need a field, and none is named", "aggregate.field")
     return made
 
 
 def _expression(value: object) -> str:
     if not _is_key(value):
-        raise _Bad(f"a field, or a function of one, is expected, not {_named(value)}")
+        raise _InvalidPart(f"a field, or a function of one, is expected, not {_named(value)}")
     return str(value).strip()
 
 
 def _order(value: object) -> str:
     if value not in ORDERS:
-        raise _Bad(f"{_named(value)} is not one of {listing(ORDERS)}")
+        raise _InvalidPart(f"{_named(value)} is not one of {join_names(ORDERS)}")
     return str(value)
 
 
 def _whole(most: int) -> Callable[[object], int]:
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-            raise _Bad(f"a whole number from 0 to {most} is expected, not {_named(value)}")
+            raise _InvalidPart(f"a whole number from 0 to {most} is expected, not {_named(value)}")
         return value
 
     return read
@@ -383,7 +383,7 @@ def _where(value: object) -> dict[str, Any]:
     return _node(value, "aggregate.where")
 
 
-_OF_AGGREGATES: Mapping[str, Callable[[object], Any]] = {
+_AGGREGATE_PARSERS: Mapping[str, Callable[[object], Any]] = {
     "field": _expression,
     "group_by": _expression,
     "order": _order,

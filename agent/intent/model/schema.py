@@ -4,13 +4,13 @@ from typing import Any, ClassVar
 
 from pydantic import RootModel, field_validator
 
-from retrievers.core.errors import listing
+from retrievers.core.errors import join_names
 from retrievers.core.filters import OPERATORS
 
 KINDS = ("retrieve", "aggregate", "none")
 OPS = ("count", "distinct", "list", "sum", "avg", "median", "min", "max", "group", "top", "share", "difference")
 ORDERS = ("asc", "desc")
-PARTS = (
+REPLY_KEYS = (
     "kind", "question", "language", "searches", "filter", "time", "sources", "collections", "aggregate", "confidence",
 )  # fmt: skip
 
@@ -23,8 +23,8 @@ class Form(RootModel[dict[str, Any]]):
     @field_validator("root")
     @classmethod
     def _has_a_part(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if not any(part in value for part in PARTS):
-            raise ValueError(f"it has none of the keys {listing(PARTS)}")
+        if not any(part in value for part in REPLY_KEYS):
+            raise ValueError(f"it has none of the keys {join_names(REPLY_KEYS)}")
         return value
 
     @classmethod
@@ -39,7 +39,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 _STRING = {"type": "string"}
 _SCALAR = [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]
-_FILTER = {"$ref": "#/$defs/filter"}
+_FILTER_SCHEMA = {"$ref": "#/$defs/filter"}
 _SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -47,7 +47,7 @@ _SCHEMA: dict[str, Any] = {
         "question": _STRING,
         "language": _STRING,
         "searches": {"type": "array", "items": _STRING},
-        "filter": _nullable(_FILTER),
+        "filter": _nullable(_FILTER_SCHEMA),
         "time": _nullable(
             {
                 "type": "object",
@@ -70,7 +70,7 @@ _SCHEMA: dict[str, Any] = {
                     "group_by": _nullable(_STRING),
                     "order": _nullable({"type": "string", "enum": list(ORDERS)}),
                     "limit": _nullable({"type": "integer"}),
-                    "where": _nullable(_FILTER),
+                    "where": _nullable(_FILTER_SCHEMA),
                     "between": _nullable({"type": "array", "items": {"anyOf": _SCALAR}}),
                     "decimals": _nullable({"type": "integer"}),
                 },
@@ -93,12 +93,12 @@ _SCHEMA: dict[str, Any] = {
                     "type": "object",
                     "properties": {
                         "type": {"type": "string", "enum": ["and", "or"]},
-                        "filters": {"type": "array", "items": _FILTER},
+                        "filters": {"type": "array", "items": _FILTER_SCHEMA},
                     },
                 },
                 {
                     "type": "object",
-                    "properties": {"type": {"type": "string", "enum": ["not"]}, "filter": _FILTER},
+                    "properties": {"type": {"type": "string", "enum": ["not"]}, "filter": _FILTER_SCHEMA},
                 },
             ]
         }

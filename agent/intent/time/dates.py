@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from agent.intent.time import periods
-from agent.intent.time.chart import parse
+from agent.intent.time.chart_parser import parse_chart
 from agent.intent.time.grammar import RULES
-from agent.intent.time.leftover import LIGHT, Run
-from agent.intent.time.lexer import DateToken, Item, load_words, read_words
-from agent.intent.time.periods import Calendar, Period, Yearly
+from agent.intent.time.lexer import ChartItem, DateToken, load_date_words, read_date_tokens
+from agent.intent.time.periods import Calendar, Period, YearlyPeriod
+from agent.intent.time.uncovered_words import LINKING_CATEGORIES, DateRun
 
 _MOST_CHARACTERS = 2_000
 _MOST_TOKENS = 32
@@ -29,7 +29,7 @@ _ANCHORS = frozenset(
 )
 """Categories of which a run needs at least one to be a date."""
 _DATED = frozenset(["P", "Y", "R", "WDAY", "YEAR"])
-_BESIDE = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
+_LIST_CATEGORIES = frozenset(["and", "or", "beside", "comma", "skipped", "cue"])
 _BEFORE_PLURAL = re.compile(r"\s(?!(?:is|was|has|does|this|us|yes)\b)[a-z][a-z-]+[^s\W]s\b")
 """A plural noun; a month directly before it is a date: "April failures"."""
 _BEFORE_ITEM = re.compile(
@@ -38,7 +38,7 @@ _BEFORE_ITEM = re.compile(
 )
 """A comma and the next item of a list, but no question or request to a person called June: "June, can you ..."."""
 _CLOSES_ITEM = re.compile(r"\s*(?:[,;:.?!]|\s[-–—]|$)")
-_RELATIVE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
+_CHINESE_RELATIVE_CLAUSE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
 """A Chinese verb and noun after a date: 周五[提交的报告] ("reports submitted on Friday"), but not 周五还开门吗."""
 
 
@@ -52,17 +52,17 @@ class DateRange:
     phrase: str
 
 
-class Dates(NamedTuple):
+class DateReading(NamedTuple):
     """The ranges of a text in order, without overlap, and the characters [start, end) of date words left unread."""
 
     ranges: list[DateRange]
     unread: list[tuple[int, int]]
 
 
-class _Stated(NamedTuple):
+class _DatePhrase(NamedTuple):
     """A date phrase in a run; a weak phrase is a date only if another date is listed beside it: [2019] or 2021."""
 
-    item: Item
+    item: ChartItem
     is_weak: bool = False
 
 
@@ -72,28 +72,28 @@ def find_date(text: str, calendar: Calendar) -> Period | None:
     return dates.ranges[0].period if len(dates.ranges) == 1 and not dates.unread else None
 
 
-def read_dates(text: str, calendar: Calendar) -> Dates:
+def read_dates(text: str, calendar: Calendar) -> DateReading:
     """Return the ranges that a text states, and its unread date words.
 
     Periods side by side ("2013 and 2023") stay separate; "from A to B" is one range.
     """
-    tokens = read_words(text[:_MOST_CHARACTERS])
+    tokens = read_date_tokens(text[:_MOST_CHARACTERS])
     ranges: list[DateRange] = []
     unread: list[tuple[int, int]] = []
     left = _MOST_ITEMS
     for first, last in _runs(tokens):
-        chart, looked_at = parse(tokens, first, last, RULES, calendar, left)
-        left -= looked_at
+        chart, processed = parse_chart(tokens, first, last, RULES, calendar, left)
+        left -= processed
         if not left:
             unread.append((tokens[first].start, len(text)))
             break
-        found, missed = _Reading(text, tokens, first, last, chart, calendar).read()
+        found, missed = _RunReader(text, tokens, first, last, chart, calendar).read()
         ranges += found
         for start, end in missed:
             if unread and start <= unread[-1][1]:
                 start = unread.pop()[0]
             unread.append((start, end))
-    return Dates(ranges, unread)
+    return DateReading(ranges, unread)
 
 
 def _runs(tokens: Sequence[DateToken]) -> Iterator[tuple[int, int]]:
@@ -114,7 +114,7 @@ def _is_inner(tokens: Sequence[DateToken], place: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading(Run):
+class _RunReader(DateRun):
     """A run of date words, and the methods that read its date ranges."""
 
     calendar: Calendar
@@ -125,88 +125,100 @@ class _Reading(Run):
         named = {category for here in self.chart for category in here}
         if unknown or "NONE" in named or ("TIMES" in named and named & _DATED):
             return [], [(self.tokens[self.first].start, self.tokens[self.last - 1].end)]
-        stated = list(self._stated())
-        stated = [one for place, one in enumerate(stated) if not one.is_weak or self._is_listed(stated, place)]
+        phrases = list(self._date_phrases())
+        phrases = [one for place, one in enumerate(phrases) if not one.is_weak or self._is_listed(phrases, place)]
         ranges: list[DateRange] = []
         unread: list[tuple[int, int]] = []
-        unread += self._bare_ends(stated)
-        clash = {place for place in range(1, len(stated)) if self._clash(stated[place - 1].item, stated[place].item)}
-        clash |= {place for place in range(1, len(stated)) if self._is_anaphoric(stated[place].item)}
-        clash |= {
-            place for place in range(1, len(stated)) if self._shares_year(stated[place - 1].item, stated[place].item)
+        unread += self._uncovered_years(phrases)
+        conflicting = {
+            place for place in range(1, len(phrases)) if self._conflict(phrases[place - 1].item, phrases[place].item)
         }
-        ends = {one.item.start: one.item.end for one in stated}
-        readings = [self._periods(stated, place) for place in range(len(stated))]
+        conflicting |= {place for place in range(1, len(phrases)) if self._is_anaphoric(phrases[place].item)}
+        conflicting |= {
+            place for place in range(1, len(phrases)) if self._shares_year(phrases[place - 1].item, phrases[place].item)
+        }
+        ends = {one.item.start: one.item.end for one in phrases}
+        readings = [self._periods(phrases, place) for place in range(len(phrases))]
         partial = {
             place
-            for place, one in enumerate(stated)
-            if place in clash or place + 1 in clash or readings[place] is None or self.is_partial(one.item, ends)
+            for place, one in enumerate(phrases)
+            if place in conflicting
+            or place + 1 in conflicting
+            or readings[place] is None
+            or self.has_uncovered_words(one.item, ends)
         }
-        for place in range(1, len(stated)):  # do not use a part of a list: "2019 or [an unread date]"
-            if partial & {place - 1, place} and self._is_beside(stated[place - 1].item, stated[place].item):
+        for place in range(1, len(phrases)):  # do not use a part of a list: "2019 or [an unread date]"
+            if partial & {place - 1, place} and self._is_beside(phrases[place - 1].item, phrases[place].item):
                 partial |= {place - 1, place}
-        for place, one in enumerate(stated):
+        for place, one in enumerate(phrases):
             if place in partial:
                 unread.append(self._with_neighbours(one.item))
                 continue
             start, end = self._characters(one.item)
             ranges += [DateRange(period, start, end, self.text[start:end]) for period in readings[place] or ()]
-        return self._said_once(ranges), unread
+        return self._without_repeats(ranges), unread
 
-    def _is_anaphoric(self, item: Item) -> bool:
+    def _is_anaphoric(self, item: ChartItem) -> bool:
         """Return whether a date is counted from an earlier date: "May 2020 and [the following month]"."""
-        first = item.start + self.has(item.start, "link", "between")
-        return self.has(first + self.has(first, "skipped"), "anaphoric")
+        first = item.start + self.has_category(item.start, "link", "between")
+        return self.has_category(first + self.has_category(first, "skipped"), "anaphoric")
 
-    def _shares_year(self, left: Item, right: Item) -> bool:
+    def _shares_year(self, left: ChartItem, right: ChartItem) -> bool:
         """Return whether the left of two listed dates may share the right one's year: "late May or early June 2022"."""
-        first = left.start + self.has(left.start, "link", "in")
-        dated, undated = (any(self.has(n, "YEAR") for n in range(one.start, one.end)) for one in (right, left))
-        return self._is_beside(left, right) and self.has(first, "PART", "EDGE") and dated and not undated
+        first = left.start + self.has_category(left.start, "link", "in")
+        dated, undated = (any(self.has_category(n, "YEAR") for n in range(one.start, one.end)) for one in (right, left))
+        return self._is_beside(left, right) and self.has_category(first, "PART", "EDGE") and dated and not undated
 
-    def _bare_ends(self, stated: Sequence[_Stated]) -> Iterator[tuple[int, int]]:
+    def _uncovered_years(self, phrases: Sequence[_DatePhrase]) -> Iterator[tuple[int, int]]:
         """Yield the characters [start, end) of a year after "between", "to", "before" or "after" that no phrase covers.
 
         For example "between 2005" in "between 2005 and the release".
         """
         for place in range(self.first + 1, self.last):
-            covered = any(one.item.start <= place < one.item.end for one in stated)
-            if not covered and self.has(place, "YEAR") and self.has(place - 1, "between", "to", "before", "after"):
+            covered = any(one.item.start <= place < one.item.end for one in phrases)
+            if (
+                not covered
+                and self.has_category(place, "YEAR")
+                and self.has_category(place - 1, "between", "to", "before", "after")
+            ):
                 yield self.tokens[place - 1].start, self.tokens[place].end
 
-    def _stated(self) -> Iterator[_Stated]:
+    def _date_phrases(self) -> Iterator[_DatePhrase]:
         """Yield the date phrases from left to right: at each place the longest reading, of these the cheapest."""
         place = self.first
         while place < self.last:
-            found = [_Stated(item) for item in self.items(place, "T") if self._is_plausible(item)]
-            longest = max((item.end for item in self.items(place + 1, "T")), default=0)
-            cued = [item for item in self.items(place, "TC") if item.end > longest]
-            found += [_Stated(item._replace(start=place + 1)) for item in cued]
-            ends = [item for item in self.items(place, "TE") if not self._following(item)[:1].isalnum()]
-            found += [_Stated(item) for item in ends]
+            found = [_DatePhrase(item) for item in self.items_at(place, "T") if self._is_plausible(item)]
+            longest = max((item.end for item in self.items_at(place + 1, "T")), default=0)
+            cued = [item for item in self.items_at(place, "TC") if item.end > longest]
+            found += [_DatePhrase(item._replace(start=place + 1)) for item in cued]
+            ends = [item for item in self.items_at(place, "TE") if not self._following(item)[:1].isalnum()]
+            found += [_DatePhrase(item) for item in ends]
             if place == 0 or self._follows_participle(place):
-                alone = self.items(place + self.has(place, "skipped"), "YEAR", "R", "WDAY", "THIS", "LOOSE")
-                found += [_Stated(item) for item in alone if self._can_open(item)]
+                alone = self.items_at(place + self.has_category(place, "skipped"), "YEAR", "R", "WDAY", "THIS", "LOOSE")
+                found += [_DatePhrase(item) for item in alone if self._is_date_alone(item)]
             if self.tokens[place].is_chinese:
-                alone = self.items(place, "WDAY", "RH")
-                found += [_Stated(item) for item in alone if _RELATIVE.match(self._following(item))]
+                alone = self.items_at(place, "WDAY", "RH")
+                found += [_DatePhrase(item) for item in alone if _CHINESE_RELATIVE_CLAUSE.match(self._following(item))]
             if not found:
-                found = [_Stated(item, is_weak=not self._describes(item)) for item in self.items(place, "R", "YEAR")]
+                found = [
+                    _DatePhrase(item, is_weak=not self._is_date_modifier(item))
+                    for item in self.items_at(place, "R", "YEAR")
+                ]
             if not found:
                 place += 1
                 continue
             best = max(found, key=lambda one: (one.item.end, -one.item.cost))
-            if self.has(place, "link", "cue", "on", "between") and best.item.end < longest:
+            if self.has_category(place, "link", "cue", "on", "between") and best.item.end < longest:
                 place += 1  # skip the preposition 在 ("in") of 在[2019年之前]
                 continue
             # "in" belongs to the verb: "came in [between ...]"
-            is_led = self.has(place, "link") and self.has(place + 1, "between")
+            is_led = self.has_category(place, "link") and self.has_category(place + 1, "between")
             yield best._replace(item=best.item._replace(start=place + 1)) if is_led else best
             place = best.item.end
 
-    def _can_open(self, item: Item) -> bool:
+    def _is_date_alone(self, item: ChartItem) -> bool:
         """Return whether an item without a preposition is a date at the start of the text or after a participle."""
-        is_led = self.has(item.start - 1, "skipped")
+        is_led = self.has_category(item.start - 1, "skipped")
         if item.category == "THIS" or (is_led and item.category == "R"):
             opens = self._follows_participle(item.start - is_led) and not self._following(item)[:1].isalnum()
             return opens and (is_led or item.value.days == 2)
@@ -219,47 +231,57 @@ class _Reading(Run):
         """Return whether the word before is a participle: "papers published 2019"."""
         return place > 0 and self.tokens[place - 1].text.endswith("ed") and len(self.tokens[place - 1].text) > 4
 
-    def _following(self, item: Item) -> str:
+    def _following(self, item: ChartItem) -> str:
         """Return the text from the token after an item."""
         return self.text[self.tokens[item.end].start :] if item.end < len(self.tokens) else ""
 
-    def _is_plausible(self, item: Item) -> bool:
+    def _is_plausible(self, item: ChartItem) -> bool:
         """Return whether an item that is only a month or a day of a month is really a date; other items always are.
 
         No dates: "[before may] is decided", "[of June] Carter".
         """
         last, size = item.end - 1, item.end - item.start
         following = self._following(item)
-        days = [one for one in self.items(item.start + size - 2, "O") + self.items(last, "O") if one.end == item.end]
-        if any(self.has(one.start - 1, "the", "on") and one.start - item.start < 3 for one in days):
+        days = [
+            one for one in self.items_at(item.start + size - 2, "O") + self.items_at(last, "O") if one.end == item.end
+        ]
+        if any(self.has_category(one.start - 1, "the", "on") and one.start - item.start < 3 for one in days):
             return not following[:1].isalpha()
-        if size <= 2 and self.has(last, "MONTHNAME") and not self.has(item.start, "NUM", "N", "O", "REL"):
-            return self._is_month(last, self.tokens[item.start].text, following)
+        if (
+            size <= 2
+            and self.has_category(last, "MONTHNAME")
+            and not self.has_category(item.start, "NUM", "N", "O", "REL")
+        ):
+            return self._is_month_after_preposition(last, self.tokens[item.start].text, following)
         # "what may 3 people do"
-        is_verb = size == 2 and self.has(item.start, "MONTHNAME") and self._is_verbal(item.start)
-        return not (is_verb and following[:1].isalpha() and not self.has(last, "O"))
+        is_verb = size == 2 and self.has_category(item.start, "MONTHNAME") and self._is_ambiguous_month(item.start)
+        return not (is_verb and following[:1].isalpha() and not self.has_category(last, "O"))
 
-    def _describes(self, item: Item) -> bool:
+    def _is_date_modifier(self, item: ChartItem) -> bool:
         """Return whether a month without a preposition is a date: "[April] failures", "[june], cats", "a, [Feb]"."""
         token = self.tokens[item.start]
         before = self.text[: token.start].rstrip()[-1:]
         opens = not before
-        if item.end - item.start > 1 or not self.has(item.start, "MONTHNAME") or self._is_verbal(item.start):
+        if (
+            item.end - item.start > 1
+            or not self.has_category(item.start, "MONTHNAME")
+            or self._is_ambiguous_month(item.start)
+        ):
             return False
         if _BEFORE_PLURAL.match(self.text, token.end):
-            return not (opens and token.text in load_words().verbal_months)
+            return not (opens and token.text in load_date_words().ambiguous_months)
         if opens and _BEFORE_ITEM.match(self.text, token.end):
             return True
-        if token.text in load_words().person_months:
+        if token.text in load_date_words().person_months:
             return False  # "where is it, June?"
         return before in ("", *",;:") and _CLOSES_ITEM.match(self.text, token.end) is not None
 
-    def _is_verbal(self, place: int) -> bool:
+    def _is_ambiguous_month(self, place: int) -> bool:
         """Return whether a month's name is written like a verb, in lower case: "may", "march"."""
         token = self.tokens[place]
-        return token.text in load_words().verbal_months and self.text[token.start : token.end].islower()
+        return token.text in load_date_words().ambiguous_months and self.text[token.start : token.end].islower()
 
-    def _is_month(self, place: int, head: str, following: str) -> bool:
+    def _is_month_after_preposition(self, place: int, head: str, following: str) -> bool:
         """Return whether a month's name after a preposition is a date; a short name only after "in" or "since".
 
         Args:
@@ -267,77 +289,77 @@ class _Reading(Run):
             following: the text after the month.
         """
         name = self.tokens[place].text
-        if self._is_verbal(place) or following[:1].isupper():
+        if self._is_ambiguous_month(place) or following[:1].isupper():
             return False
         return head in ("in", "since") or name == "may" or len(name) > 3
 
-    def _periods(self, stated: Sequence[_Stated], place: int) -> list[Period] | None:
+    def _periods(self, phrases: Sequence[_DatePhrase], place: int) -> list[Period] | None:
         """Return the periods of the date phrase at an index; None if the calendar has no such days."""
-        value = stated[place].item.value
+        value = phrases[place].item.value
         if isinstance(value, tuple):
             return list(value)
         if isinstance(value, int):
-            weekday = stated[place].item.category == "WDAY"
-            return [periods.latest_weekday(value, self.calendar) if weekday else periods.year(value)]
+            weekday = phrases[place].item.category == "WDAY"
+            return [periods.latest_weekday(value, self.calendar) if weekday else periods.year_period(value)]
         if isinstance(value, Period):
             return [value]
-        year = self._with_year(stated, place)
+        year = self._shared_year(phrases, place)
         try:
-            return [value.at(year) if year else periods.latest_or_coming(value, self.calendar)]
+            return [value.at(year) if year else periods.latest_with_next(value, self.calendar)]
         except (ValueError, IndexError, OverflowError):
             return None
 
-    def _is_listed(self, stated: Sequence[_Stated], place: int) -> bool:
+    def _is_listed(self, phrases: Sequence[_DatePhrase], place: int) -> bool:
         """Return whether the date listed beside a weak phrase makes it a date: [Q1] and Q2 of 2023, [2019] or 2021."""
-        if isinstance(stated[place].item.value, Yearly):
-            return self._with_year(stated, place) is not None
+        if isinstance(phrases[place].item.value, YearlyPeriod):
+            return self._shared_year(phrases, place) is not None
         for other in (place + 1, place - 1):
-            if 0 <= other < len(stated):
-                left, right = sorted((stated[place].item, stated[other].item), key=lambda item: item.start)
-                year = stated[other].item.value
+            if 0 <= other < len(phrases):
+                left, right = sorted((phrases[place].item, phrases[other].item), key=lambda item: item.start)
+                year = phrases[other].item.value
                 is_year = isinstance(year, Period) and year.is_bounded and year.days in (365, 366)
                 if self._is_beside(left, right) and is_year:
                     return True
         return False
 
-    def _with_year(self, stated: Sequence[_Stated], place: int) -> int | None:
+    def _shared_year(self, phrases: Sequence[_DatePhrase], place: int) -> int | None:
         """Return the year that a listed phrase takes from another phrase: 2023 for [Q1] and Q2 of 2023; or None."""
         for step in (1, -1):
             other = place
-            while 0 <= other + step < len(stated):
+            while 0 <= other + step < len(phrases):
                 other += step
-                left, right = sorted((stated[other - step].item, stated[other].item), key=lambda item: item.start)
-                period = stated[other].item.value
+                left, right = sorted((phrases[other - step].item, phrases[other].item), key=lambda item: item.start)
+                period = phrases[other].item.value
                 if not self._is_beside(left, right):
                     break
-                if isinstance(period, Yearly):
+                if isinstance(period, YearlyPeriod):
                     continue  # "January, February and March 2019"
                 if not isinstance(period, Period) or not period.is_bounded:
                     break
-                return None if self._is_relative(stated[other].item) else period.begin.year
+                return None if self._is_relative(phrases[other].item) else period.begin.year
         return None
 
-    def _is_relative(self, item: Item) -> bool:
+    def _is_relative(self, item: ChartItem) -> bool:
         """Return whether an item contains a day counted from today: "yesterday"."""
         return any(
             one.category == "DAYREL" for place in range(item.start, item.end) for one in self.tokens[place].items
         )
 
-    def _gap(self, left: Item, right: Item) -> list[set[str]]:
+    def _gap(self, left: ChartItem, right: ChartItem) -> list[set[str]]:
         """Return the categories of each token between two items."""
         return [{one.category for one in self.tokens[place].items} for place in range(left.end, right.start)]
 
-    def _is_beside(self, left: Item, right: Item) -> bool:
+    def _is_beside(self, left: ChartItem, right: ChartItem) -> bool:
         """Return whether only conjunctions, commas and the like stand between two items, at least one."""
         gap = self._gap(left, right)
-        return bool(gap) and all(_BESIDE & categories for categories in gap)
+        return bool(gap) and all(_LIST_CATEGORIES & categories for categories in gap)
 
-    def _clash(self, left: Item, right: Item) -> bool:
+    def _conflict(self, left: ChartItem, right: ChartItem) -> bool:
         """Return whether two items without a conjunction between them name different days, so that both are unclear."""
         gap = self._gap(left, right)
         if "open" in set().union(*gap):
             return True
-        if any(not categories <= LIGHT | {"link", "in", "on", "dash"} for categories in gap):
+        if any(not categories <= LINKING_CATEGORIES | {"link", "in", "on", "dash"} for categories in gap):
             return not self._is_beside(left, right) and any("to" in categories for categories in gap)
         one, other = left.value, right.value
         if isinstance(one, Period) and isinstance(other, Period):
@@ -347,14 +369,14 @@ class _Reading(Run):
             )
         return True
 
-    def _characters(self, item: Item) -> tuple[int, int]:
+    def _characters(self, item: ChartItem) -> tuple[int, int]:
         return self.tokens[item.start].start, self.tokens[item.end - 1].end
 
-    def _with_neighbours(self, item: Item) -> tuple[int, int]:
+    def _with_neighbours(self, item: ChartItem) -> tuple[int, int]:
         """Return the characters [start, end) of an item and of the tokens beside it in the run."""
         return self.tokens[max(item.start - 1, self.first)].start, self.tokens[min(item.end, self.last - 1)].end
 
     @staticmethod
-    def _said_once(ranges: Sequence[DateRange]) -> list[DateRange]:
+    def _without_repeats(ranges: Sequence[DateRange]) -> list[DateRange]:
         """Return the ranges without those that repeat the range before: "today, [20 November]"."""
         return [one for place, one in enumerate(ranges) if not place or one.period != ranges[place - 1].period]

@@ -34,7 +34,7 @@ _NUMBER_CATEGORIES = frozenset(
 """Categories whose keys in the data are integers."""
 
 
-class Item(NamedTuple):
+class ChartItem(NamedTuple):
     """A reading of the tokens [start, end).
 
     Attributes:
@@ -57,7 +57,7 @@ class DateToken:
     text: str
     start: int
     end: int
-    items: list[Item] = field(default_factory=list)
+    items: list[ChartItem] = field(default_factory=list)
 
     @property
     def is_chinese(self) -> bool:
@@ -65,7 +65,7 @@ class DateToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class DateWords:
     """The words of all languages.
 
     Attributes:
@@ -74,7 +74,7 @@ class Words:
         orders: for each language, the first number of 5/6/2019 and of 5/6 ("day" or "month"), and the marks of dates
             that begin with a two-digit year.
         months: month numbers by name.
-        verbal_months: names of months and short names of weekdays that are also other words: "may", "sun".
+        ambiguous_months: names of months and short names of weekdays that are also other words: "may", "sun".
         person_months: names of months that are also first names.
         numeric: matches a date of digits and marks, with or without a month's name: 5/6/2019, 5-Jun-2019.
     """
@@ -83,13 +83,13 @@ class Words:
     variants: dict[int, str]
     orders: dict[str, tuple[str, str, str]]
     months: dict[str, int]
-    verbal_months: frozenset[str]
+    ambiguous_months: frozenset[str]
     person_months: frozenset[str]
     numeric: re.Pattern[str]
 
 
 @lru_cache(maxsize=1)
-def load_words() -> Words:
+def load_date_words() -> DateWords:
     """Read the words from the data files."""
     phrases: dict[str, list[tuple[tuple[str, ...], str, Any]]] = {}
     variants: dict[int, str] = {}
@@ -119,7 +119,7 @@ def load_words() -> Words:
         rf"{start}(?P<g>{part})(?P<third>[-/])(?P<i>{part})(?=[{_CJK}])",
         re.IGNORECASE,
     )
-    return Words(phrases, variants, orders, months, frozenset(verbal), frozenset(people), numeric)
+    return DateWords(phrases, variants, orders, months, frozenset(verbal), frozenset(people), numeric)
 
 
 def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
@@ -137,9 +137,9 @@ def _entries(data: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
                     yield from ((f"{key}{category.lower()}", None, phrase) for phrase in phrases)
 
 
-def read_words(text: str) -> list[DateToken]:
+def read_date_tokens(text: str) -> list[DateToken]:
     """Return the tokens of a text, each with the readings of the words or phrases that begin with it."""
-    words = load_words()
+    words = load_date_words()
     folded = plain_letters(text).translate(words.variants).lower()
     tokens = list(_tokens(folded, words))
     spelled = [token.text for token in tokens]
@@ -148,19 +148,25 @@ def read_words(text: str) -> list[DateToken]:
     for place, token in enumerate(tokens):
         named = [one for one in words.phrases.get(token.text, ()) if not one[0] or _spells(spelled, place, one[0])]
         ends = {category: place + 1 + len(rest) for rest, category, _ in named}
+        if "ordinary_alone" in ends and not (place and _is_number(spelled[place - 1])):
+            ends["ordinary"] = ends["ordinary_alone"]  # 月报 ("monthly report"), but not 12月报修
         within, closed = place < closed, max(closed, ends.get("ordinary", 0), ends.get("closed", 0))
         inside.update(range(place + 1, ends.get("ordinary", 0)))
         if token.items or within or "ordinary" in ends:
             continue  # a date in digits, or inside an ordinary word: 后 ("after") of 后端 ("back end")
         for rest, category, value in named:
-            token.items.append(Item(category, value, place, place + 1 + len(rest)))
+            token.items.append(ChartItem(category, value, place, place + 1 + len(rest)))
         token.items.extend(_numbers(folded, tokens, place))
     for token in tokens if inside else ():
         token.items[:] = [item for item in token.items if item.end not in inside]
     return tokens
 
 
-def is_exchangeable(phrase: str, text: str) -> bool:
+def _is_number(text: str) -> bool:
+    return text.isdecimal() or _NUMERAL.fullmatch(text) is not None
+
+
+def is_day_month_ambiguous(phrase: str, text: str) -> bool:
     """Return whether a phrase can be day/month or month/day (3/4/2024), and no other date of the text shows which."""
     pairs = [(int(one["a"]), int(one["b"])) for one in _PAIR.finditer(text)]
     is_told = any(_MONTHS < max(pair) <= _LONGEST_MONTH for pair in pairs)
@@ -172,9 +178,9 @@ def _spells(spelled: list[str], place: int, rest: tuple[str, ...]) -> bool:
     return tuple(spelled[place + 1 : place + 1 + len(rest)]) == rest
 
 
-def _tokens(text: str, words: Words) -> Iterator[DateToken]:
+def _tokens(text: str, words: DateWords) -> Iterator[DateToken]:
     """Yield the tokens of a text; a date in digits is one token and has its readings already."""
-    order = _Order.of(text, words)
+    order = _DayMonthOrder.of(text, words)
     place = count = 0
     is_marked = _MARKED.search(text) is not None
     while place < len(text):
@@ -196,7 +202,7 @@ def _tokens(text: str, words: Words) -> Iterator[DateToken]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _DayMonthOrder:
     """The order of day and month in dates in digits: by language, unless a date such as 31/5/2019 shows it."""
 
     months: dict[str, int]
@@ -205,7 +211,7 @@ class _Order:
     marks_after_year: str
 
     @classmethod
-    def of(cls, text: str, words: Words) -> "_Order":
+    def of(cls, text: str, words: DateWords) -> "_DayMonthOrder":
         first, without, marks = words.orders["zh" if re.search(f"[{_CJK}]", text) else "en"]
         for one in words.numeric.finditer(text) if _MARKED.search(text) else ():
             parts = [one[name] for name in "abc"]
@@ -213,7 +219,7 @@ class _Order:
                 first = "day"
         return cls(words.months, first, without, marks)
 
-    def read(self, parts: list[str], mark: str, place: int) -> list[Item]:
+    def read(self, parts: list[str], mark: str, place: int) -> list[ChartItem]:
         """Return the only reading of a date in digits and marks, in a list; [] if the parts are no date.
 
         Its value is (year, month, day) for "DATE"; (year, month) for "YM", and for "YM1" with a month of one digit
@@ -242,25 +248,25 @@ class _Order:
         else:
             return []
         if named:
-            return [Item("DATE", (year, named[0], numbers[0]), place, place + 1)] if len(numbers) == 1 else []
+            return [ChartItem("DATE", (year, named[0], numbers[0]), place, place + 1)] if len(numbers) == 1 else []
         leading = parts[0] in years or mark in tuple(self.marks_after_year)
         first = "month" if leading else "day" if mark == "." else self.first
         pair = _month_and_day(numbers, first)
-        return [Item("DATE", (year, *pair), place, place + 1)] if pair else []
+        return [ChartItem("DATE", (year, *pair), place, place + 1)] if pair else []
 
     def _of_two(
         self, parts: list[str], mark: str, years: list[str], named: list[int], numbers: list[int], place: int
-    ) -> list[Item]:
+    ) -> list[ChartItem]:
         if parts[0] in years and mark in "-/" and numbers and numbers[0] == (int(years[0]) + 1) % 100 > _MONTHS:
-            return [Item("SPLITYEAR", int(years[0]), place, place + 1)]
+            return [ChartItem("SPLITYEAR", int(years[0]), place, place + 1)]
         if years and (named or mark == "/" or (mark == "-" and parts[0] in years)):
             month = named[0] if named else numbers[0]
             category = "YM1" if mark == "-" and not named and len(parts[1]) == 1 else "YM"
-            return [Item(category, (int(years[0]), month), place, place + 1)] if 1 <= month <= 12 else []
+            return [ChartItem(category, (int(years[0]), month), place, place + 1)] if 1 <= month <= 12 else []
         if years or (not named and mark != "/"):
             return []
         pair = (named[0], numbers[0]) if named and numbers else _month_and_day(numbers, self.first_without_year)
-        return [Item("MD" if named else "MDN", pair, place, place + 1)] if pair and pair[1] <= 31 else []
+        return [ChartItem("MD" if named else "MDN", pair, place, place + 1)] if pair and pair[1] <= 31 else []
 
 
 def _month_and_day(numbers: list[int], first: str) -> tuple[int, int] | None:
@@ -277,26 +283,26 @@ def _month_and_day(numbers: list[int], first: str) -> tuple[int, int] | None:
     return (month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
 
 
-def _numbers(text: str, tokens: list[DateToken], place: int) -> Iterator[Item]:
+def _numbers(text: str, tokens: list[DateToken], place: int) -> Iterator[ChartItem]:
     """Yield the readings of the digits or Chinese numerals at the token `place`: number, year, ordinal or date."""
     token = tokens[place]
     numeral = _NUMERAL.match(text, token.start)
     if numeral:
         if place and _NUMERAL.fullmatch(tokens[place - 1].text):
             return  # inside a numeral that began earlier
-        yield from _chinese(numeral[0], place)
+        yield from _chinese_numerals(numeral[0], place)
     elif token.text.isdecimal() and token.text.isascii() and len(token.text) <= 4 and not _is_code(text, tokens, place):
         number = int(token.text)
-        yield Item("NUM", number, place, place + 1)
+        yield ChartItem("NUM", number, place, place + 1)
         if len(token.text) == 4 and _FIRST_YEAR <= number <= _LAST_YEAR and _may_be_year(tokens, place, number):
-            yield Item("YEAR", number, place, place + 1)
+            yield ChartItem("YEAR", number, place, place + 1)
         elif len(token.text) == 2:
-            yield Item("TWO", number, place, place + 1)
+            yield ChartItem("TWO", number, place, place + 1)
         following = tokens[place + 1] if place + 1 < len(tokens) else None
         if following and following.start == token.end and following.text in ("st", "nd", "rd", "th"):
-            yield Item("O", number, place, place + 2)
+            yield ChartItem("O", number, place, place + 2)
     elif _COMPACT.fullmatch(token.text):
-        yield Item("COMPACT", (int(token.text[:4]), int(token.text[4:6]), int(token.text[6:])), place, place + 1)
+        yield ChartItem("COMPACT", (int(token.text[:4]), int(token.text[4:6]), int(token.text[6:])), place, place + 1)
 
 
 def _may_be_year(tokens: list[DateToken], place: int, number: int) -> bool:
@@ -317,7 +323,7 @@ def _is_code(text: str, tokens: list[DateToken], place: int) -> bool:
         return True
     if re.match(r"/\d|[-.:]\d{1,2}(?!\d)|[-./][^\W\d_]+\d", text[token.end :]) and len(token.text) == 4:
         return text[token.end] != "-" or re.match(r"-(?:[qh][1-4]|w\d)", text[token.end :]) is None
-    words = load_words()
+    words = load_date_words()
     previous = tokens[place - 1] if place else None
     glued = previous is not None and previous.end == token.start
     if glued and previous and previous.text[-1] in "-/" and place > 1 and tokens[place - 2].end == previous.start:
@@ -330,20 +336,20 @@ def _is_code(text: str, tokens: list[DateToken], place: int) -> bool:
     return any(category == "amount" for _, category, _ in words.phrases.get(following.text, ()))
 
 
-def _chinese(run: str, place: int) -> Iterator[Item]:
+def _chinese_numerals(run: str, place: int) -> Iterator[ChartItem]:
     """Yield the readings of a run of Chinese numerals: 二十一 as a number, 二〇一六 and 零八 as digits of a year."""
     plain = run.translate({ord("〇"): "零", ord("两"): "二", ord("俩"): "二"})
     end = place + len(run)
     if all(c in _DIGITS for c in plain):
         digits = "".join(str(_DIGITS.index(c)) for c in plain)
         if len(digits) == 4 and _FIRST_YEAR <= int(digits) <= _LAST_YEAR:
-            yield Item("YEAR", int(digits), place, end)
+            yield ChartItem("YEAR", int(digits), place, end)
         elif len(digits) == 2:
-            yield Item("TWO", int(digits), place, end)
+            yield ChartItem("TWO", int(digits), place, end)
             if digits[0] != "0" and int(digits[0]) + 1 == int(digits[1]):
-                yield Item("PAIR", (int(digits[0]), int(digits[1])), place, end)  # 三四季度 ("quarters 3 and 4")
+                yield ChartItem("PAIR", (int(digits[0]), int(digits[1])), place, end)  # 三四季度 ("quarters 3 and 4")
         if len(digits) == 1:
-            yield Item("N", int(digits), place, end)
+            yield ChartItem("N", int(digits), place, end)
         return
     total = digit = 0
     for c in plain:
@@ -353,4 +359,4 @@ def _chinese(run: str, place: int) -> Iterator[Item]:
             digit = _DIGITS.index(c)
         else:
             total, digit = total + (digit or 1) * _PLACES[c], 0
-    yield Item("N", total + digit, place, end)
+    yield ChartItem("N", total + digit, place, end)

@@ -58,15 +58,15 @@ class Period:
 
     Attributes:
         until: for a period up to now (`high` is None), the day after today: documents dated later are outside.
-        coming: for a part of the year named without a year ("June"), the next occurrence; the period is the latest.
-        within: for "starting in June", June. A field of start dates must lie in it; other dates follow `low`.
+        next_occurrence: for a part of the year named without a year ("June"), the next one; the period is the latest.
+        start_within: for "starting in June", June. A field of start dates must lie in it; other dates follow `low`.
     """
 
     low: date | None
     high: date | None
     until: date | None = field(default=None, compare=False)
-    coming: "Period | None" = field(default=None, compare=False)
-    within: "Period | None" = field(default=None, compare=False)
+    next_occurrence: "Period | None" = field(default=None, compare=False)
+    start_within: "Period | None" = field(default=None, compare=False)
 
     @property
     def is_bounded(self) -> bool:
@@ -89,9 +89,13 @@ class Period:
         """Number of days of a bounded period."""
         return (self.end - self.begin).days
 
+    def holds(self, other: "Period") -> bool:
+        """Return whether every day of another period is in this one; False if one of the two has an open end."""
+        return self.is_bounded and other.is_bounded and self.begin <= other.begin and other.end <= self.end
+
 
 @dataclass(frozen=True, slots=True)
-class Yearly:
+class YearlyPeriod:
     """A part of every year: a month, a quarter, a day, a holiday, or a run of them.
 
     Attributes:
@@ -116,7 +120,7 @@ def add_months(day: date, months: int) -> date:
     return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
 
 
-def shift(day: date, unit: Unit, amount: float) -> date:
+def shift_day(day: date, unit: Unit, amount: float) -> date:
     """Return the day some units later, or earlier for a negative amount. Half a month is 15 days.
 
     Raises:
@@ -140,21 +144,21 @@ def _shift_workdays(day: date, amount: int) -> date:
     return day
 
 
-def shift_all(day: date, duration: Duration, sign: int = 1) -> date:
+def shift_by_duration(day: date, duration: Duration, sign: int = 1) -> date:
     """Return the day that is a duration later, or earlier for a `sign` of -1."""
     for amount, unit in duration:
-        day = shift(day, unit, sign * amount)
+        day = shift_day(day, unit, sign * amount)
     return day
 
 
-def one_day(day: date) -> Period:
+def day_period(day: date) -> Period:
     return Period(day, day + timedelta(days=1))
 
 
-def containing(day: date, unit: Unit, calendar: Calendar) -> Period:
+def period_containing(day: date, unit: Unit, calendar: Calendar) -> Period:
     """Return the calendar period (week, month ...) that contains a day; for parts of a week, the part of its week."""
     if unit in ("day", "workday"):
-        return one_day(day)
+        return day_period(day)
     if unit in _DAYS:
         low = day - timedelta(days=(day.weekday() - calendar.week_start) % 7)
         if unit not in _OF_WEEK:
@@ -170,24 +174,26 @@ def containing(day: date, unit: Unit, calendar: Calendar) -> Period:
     return Period(low, add_months(low, _MONTHS[unit]))
 
 
-def relative(calendar: Calendar, unit: Unit, steps: int) -> Period:
+def relative_period(calendar: Calendar, unit: Unit, steps: int) -> Period:
     """Return the calendar period `steps` units from the present one: -1 for the last, 0 for this, 1 for the next."""
-    return containing(shift(containing(calendar.today, unit, calendar).begin, unit, steps), unit, calendar)
+    return period_containing(
+        shift_day(period_containing(calendar.today, unit, calendar).begin, unit, steps), unit, calendar
+    )
 
 
-def whole_units(calendar: Calendar, unit: Unit, steps: int) -> Period:
+def complete_units(calendar: Calendar, unit: Unit, steps: int) -> Period:
     """Return a period of complete calendar units: for -2 steps the two before the present unit, for 2 the next two."""
-    present = containing(calendar.today, unit, calendar)
+    present = period_containing(calendar.today, unit, calendar)
     if steps < 0:
-        return Period(shift(present.begin, unit, steps), present.low)
-    return Period(present.high, shift(present.end, unit, steps))
+        return Period(shift_day(present.begin, unit, steps), present.low)
+    return Period(present.high, shift_day(present.end, unit, steps))
 
 
-def year(number: int) -> Period:
+def year_period(number: int) -> Period:
     return Period(date(number, 1, 1), date(number + 1, 1, 1))
 
 
-def short_year(number: int, calendar: Calendar) -> int:
+def full_year(number: int, calendar: Calendar) -> int:
     """Return the year for two digits: this century up to 29 and up to five years ahead, else the last century."""
     return number + (2000 if number < 30 or 2000 + number <= calendar.today.year + 5 else 1900)
 
@@ -204,19 +210,19 @@ def fiscal_year(number: int, calendar: Calendar) -> Period:
     return Period(low, add_months(low, 12))
 
 
-def present_fiscal_year(calendar: Calendar) -> int:
+def current_fiscal_year(calendar: Calendar) -> int:
     """Return the number by which the current fiscal year is named."""
     later = calendar.fiscal_start > 1 and calendar.today.month >= calendar.fiscal_start
     return calendar.today.year + int(later)
 
 
-def months_of(whole: Period, first: int, count: int) -> Period:
+def months_of_year(whole: Period, first: int, count: int) -> Period:
     """Return `count` months of a (fiscal) year, starting at its month `first`, counted from 0."""
     low = add_months(whole.begin, first)
     return Period(low, add_months(low, count))
 
 
-def nth(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) -> Period:
+def nth_units(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) -> Period:
     """Return the nth run of `count` units in a period: "the second two weeks of May" for number 2, count 2.
 
     A week belongs to the period with most of its days.
@@ -231,15 +237,15 @@ def nth(whole: Period, unit: Unit, number: int, count: int, calendar: Calendar) 
         inside = _SATURDAY if unit == "weekend" else _THURSDAY
         edge = whole.end - timedelta(days=1) if back else whole.begin
         first = edge - timedelta(days=(edge.weekday() - inside) % 7 if back else -((inside - edge.weekday()) % 7))
-        low = containing(first, unit, calendar).begin
+        low = period_containing(first, unit, calendar).begin
     else:
-        low = shift(whole.end, unit, -1) if back else whole.begin
+        low = shift_day(whole.end, unit, -1) if back else whole.begin
     steps = number + 2 - count if back else (number - 1) * count
-    low = shift(low, unit, steps)
-    last = containing(shift(low, unit, count - 1), unit, calendar) if unit in _OF_WEEK else None
+    low = shift_day(low, unit, steps)
+    last = period_containing(shift_day(low, unit, count - 1), unit, calendar) if unit in _OF_WEEK else None
     if not whole.begin <= low + timedelta(days=_THURSDAY if unit == "week" else 0) < whole.end:
         raise ValueError("outside of the period")
-    high = last.end if last else shift(low, unit, count)
+    high = last.end if last else shift_day(low, unit, count)
     if unit not in _DAYS and high > whole.end:
         raise ValueError("the run is longer than the period")  # 5月前三个月 ("the first three months of May")
     return Period(low, high)
@@ -258,10 +264,10 @@ def nth_weekday(whole: Period, weekday: int, number: int) -> Period:
         day = whole.begin + timedelta(days=(weekday - whole.begin.weekday()) % 7, weeks=number - 1)
     if not whole.begin <= day < whole.end:
         raise ValueError("outside of the period")
-    return one_day(day)
+    return day_period(day)
 
 
-def third(whole: Period, part: str) -> Period:
+def part_of_period(whole: Period, part: str) -> Period:
     """Return the "early", "mid" or "late" part of a period. The parts are wide and overlap; "late" is the second half.
 
     Of a month, "first", "second" and "third" are days 1 to 10, 11 to 20 and the others (上旬, 中旬, 下旬).
@@ -272,7 +278,7 @@ def third(whole: Period, part: str) -> Period:
         bounds = [low, low.replace(day=11), low.replace(day=21), whole.end]
         return Period(bounds[place], bounds[place + 1])
     if place is not None and days <= 366:
-        return months_of(whole, *((0, 3), (4, 4), (9, 3))[place])
+        return months_of_year(whole, *((0, 3), (4, 4), (9, 3))[place])
     part = ("early", "mid", "late")[place] if place is not None else part
     if days > 366:
         years = round(days / 365.25)
@@ -280,7 +286,7 @@ def third(whole: Period, part: str) -> Period:
         return Period(low.replace(year=low.year + parts[part][0]), low.replace(year=low.year + parts[part][1]))
     if days > 300:
         first, count = {"early": (0, 4), "mid": (4, 4), "late": (6, 6)}[part]
-        return months_of(whole, first, count)
+        return months_of_year(whole, first, count)
     if days > 31:
         starts = {"early": (0, days // 2), "mid": (days // 3, days - days // 3), "late": (days // 2, days)}
     elif days > 7:
@@ -290,14 +296,14 @@ def third(whole: Period, part: str) -> Period:
     return Period(low + timedelta(days=starts[part][0]), low + timedelta(days=starts[part][1]))
 
 
-def _occurrences(part: Yearly, calendar: Calendar, first: int, last: int, step: int) -> Iterator[Period]:
+def _occurrences(part: YearlyPeriod, calendar: Calendar, first: int, last: int, step: int) -> Iterator[Period]:
     """Yield the occurrences of a part of the year from `first` to `last` years from now, both inclusive."""
     for away in range(first, last + step, step):
         with suppress(ValueError, OverflowError):
             yield part.at(calendar.today.year + away)
 
 
-def latest(part: Yearly, calendar: Calendar, *, over: bool = False) -> Period:
+def latest_occurrence(part: YearlyPeriod, calendar: Calendar, *, over: bool = False) -> Period:
     """Return the latest occurrence of a part of the year that has begun; with `over`, the latest that has ended.
 
     Raises:
@@ -309,17 +315,17 @@ def latest(part: Yearly, calendar: Calendar, *, over: bool = False) -> Period:
     raise ValueError("there is no such part of a year")
 
 
-def latest_or_coming(part: Yearly, calendar: Calendar) -> Period:
-    """Return the latest occurrence of a part of the year, with the next one in `coming`.
+def latest_with_next(part: YearlyPeriod, calendar: Calendar) -> Period:
+    """Return the latest occurrence of a part of the year, with the next one in `next_occurrence`.
 
     Raises:
-        ValueError: there is none, see `latest`.
+        ValueError: there is none, see `latest_occurrence`.
     """
     ahead = (one for one in _occurrences(part, calendar, 0, _YEARS_AROUND, 1) if one.begin > calendar.today)
-    return replace(latest(part, calendar), coming=next(ahead, None))
+    return replace(latest_occurrence(part, calendar), next_occurrence=next(ahead, None))
 
 
-def nearest(part: Yearly, calendar: Calendar) -> Period:
+def nearest_occurrence(part: YearlyPeriod, calendar: Calendar) -> Period:
     """Return the occurrence of a part of the year whose first day is the fewest days from today."""
     near = _occurrences(part, calendar, -_YEARS_AROUND, _YEARS_AROUND, 1)
     return min(near, key=lambda one: abs((one.begin - calendar.today).days))
@@ -327,7 +333,7 @@ def nearest(part: Yearly, calendar: Calendar) -> Period:
 
 def latest_weekday(weekday: int, calendar: Calendar) -> Period:
     """Return the latest Monday (weekday 0) to Sunday (6), which may be today."""
-    return one_day(calendar.today - timedelta(days=(calendar.today.weekday() - weekday) % 7))
+    return day_period(calendar.today - timedelta(days=(calendar.today.weekday() - weekday) % 7))
 
 
 def day_of_month(number: int, calendar: Calendar, weekday: int | None = None) -> Period:
@@ -338,9 +344,9 @@ def day_of_month(number: int, calendar: Calendar, weekday: int | None = None) ->
         with suppress(ValueError):
             found.append(add_months(first, months).replace(day=number))
     if weekday is None:
-        return one_day([day for day in found if day <= calendar.today][-1])
+        return day_period([day for day in found if day <= calendar.today][-1])
     both = [day for day in found if day.weekday() == weekday]
-    return one_day(min(both, key=lambda day: abs((day - calendar.today).days)))
+    return day_period(min(both, key=lambda day: abs((day - calendar.today).days)))
 
 
 def easter(number: int) -> date:

@@ -11,25 +11,25 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from agent.intent.transform.base import Transform, Transformed, TransformInput
+from agent.intent.transform.base import Transformer, TransformInput, TransformResult
 from agent.llm.model import Model
-from agent.options.transforms import NAMES, Name
+from agent.options.transforms import NAMES, TransformName
 
-REPLACING: frozenset[Name] = frozenset({"compress", "rewrite", "translate"})
+REPLACING: frozenset[TransformName] = frozenset({"compress", "rewrite", "translate"})
 
 _log = logging.getLogger(__name__)
 # Without a handler configured by the program, the lines would go straight to stderr.
 _log.addHandler(logging.NullHandler())
 
 
-def load(name: Name) -> Transform:
+def load_transformer(name: TransformName) -> Transformer:
     """Return the transformer of that name: the function `transform` of its module."""
-    transform: Transform = importlib.import_module(f"agent.intent.transform.{name}").transform
+    transform: Transformer = importlib.import_module(f"agent.intent.transform.{name}").transform
     return transform
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class TransformedQuestion:
     """The result of all transformers.
 
     Attributes:
@@ -41,45 +41,47 @@ class Applied:
 
     question: str
     searches: tuple[str, ...] = ()
-    vector_only: Mapping[str, Name] = field(default_factory=dict)
-    failed: tuple[Name, ...] = ()
+    vector_only: Mapping[str, TransformName] = field(default_factory=dict)
+    failed: tuple[TransformName, ...] = ()
 
 
-async def apply(names: Collection[Name], asked: TransformInput, model: Model, deadline: float) -> Applied:
+async def run_transformers(
+    names: Collection[TransformName], transform_input: TransformInput, model: Model, deadline: float
+) -> TransformedQuestion:
     """Run transformers on a question; the order of `names` does not matter.
 
     Args:
         deadline: time of `time.monotonic()`, shared by all transformers.
     """
-    failed: list[Name] = []
+    failed: list[TransformName] = []
     for name in (name for name in NAMES if name in names and name in REPLACING):
-        made = await load(name)(asked, model, deadline)
-        failed += [name] if made.degraded else []
-        asked = replace(asked, question=made.texts[0])
+        made = await load_transformer(name)(transform_input, model, deadline)
+        failed += [name] if made.failure else []
+        transform_input = replace(transform_input, question=made.texts[0])
         _report(made)
     adding = [name for name in NAMES if name in names and name not in REPLACING]
-    added = await asyncio.gather(*(load(name)(asked, model, deadline) for name in adding))
+    added = await asyncio.gather(*(load_transformer(name)(transform_input, model, deadline) for name in adding))
     searches: dict[str, None] = {}
-    vector_only: dict[str, Name] = {}
+    vector_only: dict[str, TransformName] = {}
     for name, made in zip(adding, added, strict=True):
-        failed += [name] if made.degraded else []
-        new = [text for text in made.texts if text != asked.question and text not in searches]
+        failed += [name] if made.failure else []
+        new = [text for text in made.texts if text != transform_input.question and text not in searches]
         searches |= dict.fromkeys(new)
-        vector_only |= dict.fromkeys(new if made.only == "vector" else (), name)
+        vector_only |= dict.fromkeys(new if made.only_source == "vector" else (), name)
         _report(made)
-    return Applied(asked.question, tuple(searches), vector_only, tuple(failed))
+    return TransformedQuestion(transform_input.question, tuple(searches), vector_only, tuple(failed))
 
 
-def skipped(names: Iterable[str]) -> tuple[str, ...]:
+def skipped_notes(names: Iterable[str]) -> tuple[str, ...]:
     """Return the `Result.degraded` notes for transformers that were not run."""
     return tuple(f"{name}_skipped" for name in names)
 
 
-def unavailable(names: Iterable[str]) -> tuple[str, ...]:
+def unavailable_notes(names: Iterable[str]) -> tuple[str, ...]:
     """Return the `Result.degraded` notes for transformers that failed."""
     return tuple(f"{name}_unavailable" for name in names)
 
 
-def _report(made: Transformed) -> None:
-    if made.degraded:
-        _log.warning("a query transformer returned nothing: %s", "".join(c for c in made.degraded if c.isprintable()))
+def _report(made: TransformResult) -> None:
+    if made.failure:
+        _log.warning("a query transformer returned nothing: %s", "".join(c for c in made.failure if c.isprintable()))

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import prompts
-from agent.llm.json import without_thoughts
 from agent.llm.model import Model, ModelFailed
+from agent.llm.reply_json import strip_reasoning
 from agent.types import Message
 
 LONGEST_QUERY = 500
@@ -30,7 +30,7 @@ class TransformInput:
         history: the turns before the question; system turns are ignored.
         collection: part of the call's key in recordings, see `agent.llm.model.Model.complete`.
         language: ISO 639-1 code of the question.
-        into: target language of `translate`, that of the documents; None means no translation.
+        target_language: of `translate`, that of the documents; None means no translation.
         templates: the tenant's prompt templates.
     """
 
@@ -38,39 +38,39 @@ class TransformInput:
     history: Sequence[Message] = ()
     collection: str | None = None
     language: str = "en"
-    into: str | None = None
-    templates: prompts.Library = field(default_factory=prompts.packaged)
+    target_language: str | None = None
+    templates: prompts.TemplateLibrary = field(default_factory=prompts.packaged_templates)
 
 
 @dataclass(frozen=True, slots=True)
-class Transformed:
+class TransformResult:
     """The result of a transformer.
 
     Attributes:
         texts: at least one; the question itself if the transformer keeps it or failed.
-        degraded: why the transformer failed; None if it succeeded or had nothing to do.
-        only: the only source that the texts are for; None means all.
+        failure: why the transformer failed; None if it succeeded or had nothing to do.
+        only_source: the only source that the texts are for; None means all.
     """
 
     texts: tuple[str, ...]
-    degraded: str | None = None
-    only: Literal["vector"] | None = None
+    failure: str | None = None
+    only_source: Literal["vector"] | None = None
 
 
-class Transform(Protocol):
+class Transformer(Protocol):
     """A transformer. If the model fails, it returns the question unchanged instead of raising."""
 
-    async def __call__(self, asked: TransformInput, model: Model, deadline: float) -> Transformed: ...
+    async def __call__(self, transform_input: TransformInput, model: Model, deadline: float) -> TransformResult: ...
 
 
-def unchanged(asked: TransformInput, degraded: str | None = None) -> Transformed:
+def unchanged_result(transform_input: TransformInput, failure: str | None = None) -> TransformResult:
     """Return the question unchanged."""
-    return Transformed((asked.question,), degraded)
+    return TransformResult((transform_input.question,), failure)
 
 
-async def reply_to(
+async def complete_stage(
     stage: str,
-    asked: TransformInput,
+    transform_input: TransformInput,
     model: Model,
     deadline: float,
     *,
@@ -85,20 +85,20 @@ async def reply_to(
     Raises:
         ModelFailed: there is no reply.
     """
-    turns = history_lines(asked.history) if history else ""
-    fence = prompts.fence(asked.question, turns)
-    values = {"question": asked.question, "fence": fence, **inputs, **({"history": turns} if history else {})}
-    key = {"question": asked.question, "collection": asked.collection, **inputs}
+    turns = format_history(transform_input.history) if history else ""
+    fence = prompts.fence(transform_input.question, turns)
+    values = {"question": transform_input.question, "fence": fence, **inputs, **({"history": turns} if history else {})}
+    key = {"question": transform_input.question, "collection": transform_input.collection, **inputs}
     if history:
         key["history"] = turns
-    messages = asked.templates.load(stage).messages(values)
+    messages = transform_input.templates.load(stage).messages(values)
     reply = await model.complete(messages, stage=stage, deadline=deadline, key=key)
-    text = without_thoughts(reply.text)
+    text = strip_reasoning(reply.text)
     fenced = _FENCE.fullmatch(text)
     return (fenced[1] if fenced else text).strip()
 
 
-def history_lines(history: Sequence[Message]) -> str:
+def format_history(history: Sequence[Message]) -> str:
     """Return the last turns as lines "User: ..." and "AI: ..."; system turns are left out."""
     speakers = {"user": "User", "assistant": "AI"}
     turns = [
@@ -109,7 +109,7 @@ def history_lines(history: Sequence[Message]) -> str:
     return "\n".join(turns[-_MOST_TURNS:])
 
 
-def queries_in(reply: str, *, most: int, besides: Sequence[str] = ()) -> list[str]:
+def parse_queries(reply: str, *, most: int, besides: Sequence[str] = ()) -> list[str]:
     """Read the lines of a reply as queries, without numbering, blank lines, duplicates or overlong lines.
 
     Args:
@@ -132,7 +132,7 @@ def queries_in(reply: str, *, most: int, besides: Sequence[str] = ()) -> list[st
     return found[:most]
 
 
-def text_in(reply: str, *, longest: int) -> str:
+def parse_text(reply: str, *, longest: int) -> str:
     """Read a reply as a single text on one line.
 
     Raises:

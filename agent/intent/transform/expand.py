@@ -1,16 +1,16 @@
 """Expand: add other wordings of the question as queries."""
 
-from agent.intent.transform.base import Transformed, TransformInput, queries_in, reply_to, unchanged
+from agent.intent.transform.base import TransformInput, TransformResult, complete_stage, parse_queries, unchanged_result
 from agent.llm.model import Model, ModelFailed
 
 VARIANTS = 3
 
 
-async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
-    """Return the question and its variants, see `agent.intent.transform.base.Transform`."""
+async def transform(transform_input: TransformInput, model: Model, deadline: float) -> TransformResult:
+    """Return the question and its variants, see `agent.intent.transform.base.Transformer`."""
     try:
-        reply = await reply_to("expand", asked, model, deadline, inputs={"count": str(VARIANTS)})
-        variants = queries_in(reply, most=VARIANTS, besides=[asked.question])
+        reply = await complete_stage("expand", transform_input, model, deadline, inputs={"count": str(VARIANTS)})
+        variants = parse_queries(reply, most=VARIANTS, besides=[transform_input.question])
     except ModelFailed as error:
-        return unchanged(asked, f"expand: {error.reason}")
-    return Transformed((asked.question, *variants))
+        return unchanged_result(transform_input, f"expand: {error.reason}")
+    return TransformResult((transform_input.question, *variants))

@@ -6,16 +6,16 @@ Source:
     Gao et al., Precise Zero-Shot Dense Retrieval without Relevance Labels, ACL 2023, arXiv:2212.10496.
 """
 
-from agent.intent.transform.base import Transformed, TransformInput, reply_to, text_in, unchanged
+from agent.intent.transform.base import TransformInput, TransformResult, complete_stage, parse_text, unchanged_result
 from agent.llm.model import Model, ModelFailed
 
 _LONGEST = 3000
 
 
-async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
-    """Return the passage, marked `only` for vectors; see `agent.intent.transform.base.Transform`."""
+async def transform(transform_input: TransformInput, model: Model, deadline: float) -> TransformResult:
+    """Return the passage, with `only_source` "vector"; see `agent.intent.transform.base.Transformer`."""
     try:
-        reply = await reply_to("hyde", asked, model, deadline, inputs={})
-        return Transformed((text_in(reply, longest=_LONGEST),), only="vector")
+        reply = await complete_stage("hyde", transform_input, model, deadline, inputs={})
+        return TransformResult((parse_text(reply, longest=_LONGEST),), only_source="vector")
     except ModelFailed as error:
-        return unchanged(asked, f"hyde: {error.reason}")
+        return unchanged_result(transform_input, f"hyde: {error.reason}")

@@ -1,13 +1,20 @@
 """Rewrite: reword the question as a query, with spelling corrected and politeness and chatter left out."""
 
-from agent.intent.transform.base import LONGEST_QUERY, Transformed, TransformInput, reply_to, text_in, unchanged
+from agent.intent.transform.base import (
+    LONGEST_QUERY,
+    TransformInput,
+    TransformResult,
+    complete_stage,
+    parse_text,
+    unchanged_result,
+)
 from agent.llm.model import Model, ModelFailed
 
 
-async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
-    """Return the query, see `agent.intent.transform.base.Transform`."""
+async def transform(transform_input: TransformInput, model: Model, deadline: float) -> TransformResult:
+    """Return the query, see `agent.intent.transform.base.Transformer`."""
     try:
-        reply = await reply_to("rewrite", asked, model, deadline, inputs={})
-        return Transformed((text_in(reply, longest=LONGEST_QUERY),))
+        reply = await complete_stage("rewrite", transform_input, model, deadline, inputs={})
+        return TransformResult((parse_text(reply, longest=LONGEST_QUERY),))
     except ModelFailed as error:
-        return unchanged(asked, f"rewrite: {error.reason}")
+        return unchanged_result(transform_input, f"rewrite: {error.reason}")

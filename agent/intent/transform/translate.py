@@ -1,6 +1,6 @@
 """Translate: put the question into the documents' language. If it is in that language, the model is not called."""
 
-from agent.intent.transform.base import Transformed, TransformInput, reply_to, text_in, unchanged
+from agent.intent.transform.base import TransformInput, TransformResult, complete_stage, parse_text, unchanged_result
 from agent.llm.model import Model, ModelFailed
 
 _NAMES = {
@@ -11,14 +11,16 @@ _LONGEST_GROWTH = 6
 _LEAST = 200
 
 
-async def transform(asked: TransformInput, model: Model, deadline: float) -> Transformed:
-    """Return the question translated into `asked.into`, see `agent.intent.transform.base.Transform`."""
-    if asked.into is None or asked.into == asked.language:
-        return unchanged(asked)
-    language = _NAMES.get(asked.into, asked.into)
+async def transform(transform_input: TransformInput, model: Model, deadline: float) -> TransformResult:
+    """Return the question in `target_language`, see `agent.intent.transform.base.Transformer`."""
+    if transform_input.target_language is None or transform_input.target_language == transform_input.language:
+        return unchanged_result(transform_input)
+    language = _NAMES.get(transform_input.target_language, transform_input.target_language)
     try:
-        reply = await reply_to("translate", asked, model, deadline, inputs={"language": language})
+        reply = await complete_stage("translate", transform_input, model, deadline, inputs={"language": language})
         # One Chinese character may become a whole word.
-        return Transformed((text_in(reply, longest=max(_LEAST, _LONGEST_GROWTH * len(asked.question))),))
+        return TransformResult(
+            (parse_text(reply, longest=max(_LEAST, _LONGEST_GROWTH * len(transform_input.question))),)
+        )
     except ModelFailed as error:
-        return unchanged(asked, f"translate: {error.reason}")
+        return unchanged_result(transform_input, f"translate: {error.reason}")

@@ -11,7 +11,7 @@ LANGUAGES = ("en", "zh")
 
 
 @cache
-def table(name: str, language: str | None = None) -> Mapping[str, Any]:
+def word_table(name: str, language: str | None = None) -> Mapping[str, Any]:
     """Return a table of a language, {} if it has none of that name.
 
     Without a language, the tables of all languages are merged: lists are joined, texts are split into words.
@@ -21,7 +21,7 @@ def table(name: str, language: str | None = None) -> Mapping[str, Any]:
         return found
     joined: dict[str, Any] = {}
     for one in LANGUAGES:
-        for key, value in table(name, one).items():
+        for key, value in word_table(name, one).items():
             joined.setdefault(key, []).extend(value.split() if isinstance(value, str) else value)
     return joined
 
@@ -32,7 +32,7 @@ def _tables(language: str) -> Mapping[str, Any]:
 
 
 @cache
-def ordinary() -> Mapping[str, int]:
+def word_frequencies() -> Mapping[str, int]:
     """Map stems of English words to a frequency class.
 
     Class 1 is the rarest of 8; each is three times as common as the one before. The words are counted over the English

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import BadSetting
-from agent.options.rerankers import kind_of, reranker_label
+from agent.options.rerankers import parse_reranker, reranker_label
 
 if TYPE_CHECKING:
     from agent.llm.model import Model
-    from agent.retrieval.rerank.base import Reranker
+    from agent.retrieval.rerank.reranker import Reranker
     from agent.settings import Settings
 
 
@@ -21,14 +21,14 @@ def open_reranker(settings: "Settings", llm: "Model | None" = None, *, cores: in
     Raises:
         BadSetting: the settings of the reranker cannot work.
     """
-    kind, rest = kind_of(settings.reranker)
+    kind, rest = parse_reranker(settings.reranker)
     if settings.reranker_model and kind != "http":
         reason = (
             f"RERANKER_MODEL works only with RERANKER=http:URL, not with {reranker_label(settings.reranker)}: unset it"
         )
         raise BadSetting(reason, where="reranker_model")
     reranker = _built(kind, rest, settings, llm, cores)
-    if settings.rerank_min_score is not None and (reranker is None or not reranker.comparable):
+    if settings.rerank_min_score is not None and (reranker is None or not reranker.is_comparable):
         name = reranker_label(settings.reranker)
         reason = f"RERANK_MIN_SCORE cannot be used with RERANKER={name}, which gives no scores on a fixed scale"
         raise BadSetting(reason, where="rerank_min_score")
@@ -42,9 +42,9 @@ def _built(kind: str, rest: str, settings: "Settings", llm: "Model | None", core
     # Each kind is imported only when it is used.
     match kind:
         case "hybrid":
-            from agent.retrieval.rerank.hybrid import Hybrid
+            from agent.retrieval.rerank.hybrid import HybridReranker
 
-            return Hybrid()
+            return HybridReranker()
         case "onnx":
             from agent.retrieval.rerank.onnx import OnnxReranker
 
@@ -63,9 +63,9 @@ def _built(kind: str, rest: str, settings: "Settings", llm: "Model | None", core
 
             return LiteLLMReranker(settings.reranker, api_key=settings.reranker_api_key)
         case "ltr":
-            from agent.retrieval.rerank.ltr import open_ranker
+            from agent.retrieval.rerank.ltr import open_ltr_reranker
 
-            return open_ranker(settings.reranker, settings.home)
+            return open_ltr_reranker(settings.reranker, settings.home)
         case "llm":
             from agent.retrieval.rerank.llm import ListwiseReranker
 

@@ -7,17 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
-from agent.retrieval.fusion import Fused
-from agent.retrieval.rerank.base import passage, sigmoid
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.rerank.reranker import passage_text, sigmoid
 from retrievers.core.errors import Unavailable
-from retrievers.core.extras import install_command
+from retrievers.core.optional_dependencies import install_command
 
 
 class FastEmbedReranker:
     """A cross-encoder by its name in fastembed's list, such as "Xenova/ms-marco-MiniLM-L-6-v2"."""
 
-    remote = False
-    comparable = True
+    is_remote = False
+    is_comparable = True
 
     def __init__(self, model: str) -> None:
         self.name = f"fastembed:{model}"
@@ -27,9 +27,9 @@ class FastEmbedReranker:
         # a cancelled one leaves the queue.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rerank")
 
-    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+    async def rerank(self, question: str, language: str, pool: Sequence[FusedHit], *, deadline: float) -> list[float]:
         """Return probabilities, see `Reranker.rerank`."""
-        texts = [passage(hit) for hit in pool]
+        texts = [passage_text(hit) for hit in pool]
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._judge, question, texts)
 
     async def aclose(self) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agent.errors import BadSetting
-from agent.retrieval.fusion import Fused
-from agent.retrieval.rerank.base import MOST_CHARACTERS, passage, scores_in
-from retrievers.http.client import Client, ProviderRefusal
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.rerank.reranker import MOST_CHARACTERS, parse_scores, passage_text
+from retrievers.http.json_client import JsonClient, ProviderRefusal
 
 TEI_BATCH = 32
 """Maximum texts per request to TEI, by its server's default."""
@@ -37,8 +37,8 @@ class HttpReranker:
         BadSetting: the URL is not valid.
     """
 
-    remote = True
-    comparable = True
+    is_remote = True
+    is_comparable = True
 
     def __init__(self, url: str, *, name: str, model: str | None = None, api_key: str | None = None) -> None:
         path = _path_of(url)
@@ -46,12 +46,12 @@ class HttpReranker:
         self._source = f"the reranker {name}"
         self._url, self._model = url, model
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._client = Client(self._source, secrets=[api_key] if api_key else [])
+        self._client = JsonClient(self._source, secrets=[api_key] if api_key else [])
         self._shapes = ("cohere",) if _COHERES.search(path) else ("tei", "cohere")
 
-    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+    async def rerank(self, question: str, language: str, pool: Sequence[FusedHit], *, deadline: float) -> list[float]:
         """Return the server's scores, see `Reranker.rerank`."""
-        texts = [passage(hit)[:MOST_CHARACTERS] for hit in pool]
+        texts = [passage_text(hit)[:MOST_CHARACTERS] for hit in pool]
         shapes = self._shapes
         for shape in shapes:
             try:
@@ -72,7 +72,7 @@ class HttpReranker:
         body = {"query": question, "documents": list(texts), "top_n": len(texts)}
         if self._model:
             body["model"] = self._model
-        return scores_in(await self._post(body, deadline), len(texts), self._source)
+        return parse_scores(await self._post(body, deadline), len(texts), self._source)
 
     async def _tei(self, question: str, texts: Sequence[str], deadline: float) -> list[float]:
         batches = [list(texts[start : start + TEI_BATCH]) for start in range(0, len(texts), TEI_BATCH)]
@@ -81,12 +81,12 @@ class HttpReranker:
         return [
             score
             for batch, answer in zip(batches, answers, strict=True)
-            for score in scores_in(answer, len(batch), self._source)
+            for score in parse_scores(answer, len(batch), self._source)
         ]
 
     async def _post(self, body: dict[str, Any], deadline: float) -> Any:
         timeout_s = max(deadline - time.monotonic(), 0.001)
-        return await self._client.json("POST", self._url, headers=self._headers, body=body, timeout_s=timeout_s)
+        return await self._client.request_json("POST", self._url, headers=self._headers, body=body, timeout_s=timeout_s)
 
 
 def _path_of(url: str) -> str:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from agent.retrieval.fusion import Fused
-from agent.retrieval.rerank.base import MOST_CHARACTERS, passage, scores_in
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.rerank.reranker import MOST_CHARACTERS, parse_scores, passage_text
 from retrievers.embed import remote
-from retrievers.embed.retry import RetryPolicy, call
-from retrievers.http.bounds import limits
+from retrievers.http.response_limits import use_limits
+from retrievers.http.sdk_retries import RetryPolicy, call_with_retries
 
 _FIRST_WAIT_S = 0.2
 _MOST_AROUND, _MOST_VALUES = 64 << 10, 50_000
@@ -27,8 +27,8 @@ class LiteLLMReranker:
         api_key: None lets litellm look for the provider's credentials in the environment.
     """
 
-    remote = True
-    comparable = True
+    is_remote = True
+    is_comparable = True
 
     def __init__(self, name: str, *, api_key: str | None = None) -> None:
         self.name = name
@@ -42,9 +42,9 @@ class LiteLLMReranker:
         # Importing litellm takes seconds, more than one question's time limit, so it starts before any question.
         threading.Thread(target=remote._import_litellm, daemon=True).start()
 
-    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+    async def rerank(self, question: str, language: str, pool: Sequence[FusedHit], *, deadline: float) -> list[float]:
         """Return the provider's scores, see `Reranker.rerank`."""
-        texts = [passage(hit)[:MOST_CHARACTERS] for hit in pool]
+        texts = [passage_text(hit)[:MOST_CHARACTERS] for hit in pool]
         await asyncio.to_thread(remote._import_litellm)
         timeout_s = max(deadline - time.monotonic(), 0.001)
 
@@ -61,15 +61,15 @@ class LiteLLMReranker:
 
         # JSON may escape a character of three bytes as six.
         most = _MOST_AROUND + 2 * sum(len(text.encode(errors="replace")) for text in texts)
-        with limits(most, _MOST_VALUES):
-            results = await call(
-                lambda: remote.in_litellm(asked),
+        with use_limits(most, _MOST_VALUES):
+            results = await call_with_retries(
+                lambda: remote.run_in_litellm(asked),
                 source=self._source,
                 policy=RetryPolicy(budget_s=timeout_s, attempts=2, first_wait_s=_FIRST_WAIT_S),
                 timeout_s=timeout_s,
                 secrets=self._secrets,
             )
-        return scores_in(results, len(texts), self._source)
+        return parse_scores(results, len(texts), self._source)
 
     async def aclose(self) -> None:
         """Close the connections, which litellm shares between all its users."""

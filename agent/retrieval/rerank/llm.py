@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import BaseModel, field_validator
 
 import prompts
-from agent.llm.calls import Calls
+from agent.llm.call_log import CallLog
 from agent.llm.model import Model, ModelFailed
-from agent.retrieval.fusion import Fused
-from agent.retrieval.rerank.base import passage
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.rerank.reranker import passage_text
 
 STAGE = "rerank"
 WINDOW, STEP = 32, 16
@@ -50,15 +50,15 @@ class ListwiseReranker:
 
     model: Model
     name: str = "llm"
-    remote: bool = True
-    comparable: bool = False
-    templates: prompts.Library = field(default_factory=prompts.packaged)
+    is_remote: bool = True
+    is_comparable: bool = False
+    templates: prompts.TemplateLibrary = field(default_factory=prompts.packaged_templates)
 
-    def noted(self, calls: Calls, templates: prompts.Library) -> "ListwiseReranker":
+    def for_request(self, calls: CallLog, templates: prompts.TemplateLibrary) -> "ListwiseReranker":
         """Return a copy for one request: its model calls go to `calls`, its prompts use the tenant's templates."""
-        return replace(self, model=calls.watch(self.model), templates=templates)
+        return replace(self, model=calls.logged_model(self.model), templates=templates)
 
-    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+    async def rerank(self, question: str, language: str, pool: Sequence[FusedHit], *, deadline: float) -> list[float]:
         """Return scores from 1 for the first passage down to 1/n for the last, see `Reranker.rerank`."""
         places = list(range(len(pool)))
         # From the last window upwards, so that a good passage is carried to the top.
@@ -74,7 +74,7 @@ class ListwiseReranker:
     async def aclose(self) -> None:
         """Do nothing: the service closes its model."""
 
-    async def _order(self, question: str, window: Sequence[Fused], deadline: float) -> list[int]:
+    async def _order(self, question: str, window: Sequence[FusedHit], deadline: float) -> list[int]:
         """Return all positions of the window, from 0, best passage first."""
         texts = [f"[{number}] {_shortened(hit)}" for number, hit in enumerate(window, 1)]
         passages, asked = "\n".join(texts), question[:_LONGEST_QUESTION]
@@ -97,8 +97,8 @@ def _windows(count: int) -> list[int]:
     return [*range(max(count - WINDOW, 0), 0, -STEP), 0]
 
 
-def _shortened(hit: Fused) -> str:
-    return " ".join(passage(hit).split())[:_LONGEST_PASSAGE]
+def _shortened(hit: FusedHit) -> str:
+    return " ".join(passage_text(hit).split())[:_LONGEST_PASSAGE]
 
 
 def _number(value: Any) -> int | None:

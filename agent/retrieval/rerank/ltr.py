@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from agent.errors import BadSetting
-from agent.retrieval.fusion import Fused
-from agent.retrieval.rerank.features import NAMES, VERSION, Matrix, features
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.rerank.ltr_features import NAMES, VERSION, Matrix, compute_ltr_features
 from retrievers.core.errors import Unavailable
-from retrievers.core.extras import install_command
-from retrievers.core.tasks import within
+from retrievers.core.optional_dependencies import install_command
+from retrievers.core.timeouts import wait_within
 
 FILE = "ltr.json"
 """Name of the model file in SIGNALBOX_HOME, written by `eval tune`."""
@@ -26,11 +26,11 @@ _TRAIN = "`signalbox eval tune DATASET` trains one"
 
 
 @dataclass(frozen=True, slots=True)
-class TrainedRanker:
+class LtrModel:
     """A trained LightGBM model.
 
     Args:
-        booster: a `lightgbm.Booster` over the features of `agent.retrieval.rerank.features`.
+        booster: a `lightgbm.Booster` over the features of `agent.retrieval.rerank.ltr_features`.
         trained_on: description of the training data, for people.
     """
 
@@ -44,15 +44,15 @@ class TrainedRanker:
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedRanker:
+class LtrReranker:
     """A `Reranker` that runs a trained model in this process; scores are comparable within one pool only."""
 
-    model: TrainedRanker
+    model: LtrModel
     name: str = "ltr"
-    remote: bool = False
-    comparable: bool = False
+    is_remote: bool = False
+    is_comparable: bool = False
 
-    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+    async def rerank(self, question: str, language: str, pool: Sequence[FusedHit], *, deadline: float) -> list[float]:
         """Return one score per hit, in pool order; higher is better.
 
         Args:
@@ -64,18 +64,18 @@ class LearnedRanker:
         try:
             # In a thread: analysing the texts of the pool would block the event loop.
             judging = asyncio.to_thread(self._scores, question, language, pool)
-            return await within(judging, deadline - time.monotonic())
+            return await wait_within(judging, deadline - time.monotonic())
         except TimeoutError as error:
             raise Unavailable(self.name, "the hits were not scored in time") from error
 
-    def _scores(self, question: str, language: str, pool: Sequence[Fused]) -> list[float]:
-        return self.model.scores(features(question, language, pool))
+    def _scores(self, question: str, language: str, pool: Sequence[FusedHit]) -> list[float]:
+        return self.model.scores(compute_ltr_features(question, language, pool))
 
     async def aclose(self) -> None:
         """Do nothing: there are no resources to release."""
 
 
-def open_ranker(name: str, home: Path) -> LearnedRanker:
+def open_ltr_reranker(name: str, home: Path) -> LtrReranker:
     """Return the ranker for the setting: `ltr:FILE`, or `ltr` for the model that `eval tune` wrote to the home folder.
 
     Raises:
@@ -83,11 +83,11 @@ def open_ranker(name: str, home: Path) -> LearnedRanker:
     """
     given = name.partition(":")[2]
     path = Path(given).expanduser() if given else home.expanduser() / FILE
-    return LearnedRanker(load(path), name)
+    return LtrReranker(load_model(path), name)
 
 
-def save(model: TrainedRanker, path: Path) -> None:
-    """Write a model in the form that `load` reads.
+def save_model(model: LtrModel, path: Path) -> None:
+    """Write a model in the form that `load_model` reads.
 
     Raises:
         OSError: the file cannot be written.
@@ -105,8 +105,8 @@ def save(model: TrainedRanker, path: Path) -> None:
     path.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def load(path: Path) -> TrainedRanker:
-    """Read a model that `save` wrote.
+def load_model(path: Path) -> LtrModel:
+    """Read a model that `save_model` wrote.
 
     Raises:
         BadSetting: LightGBM is not installed, or the file is missing or not a model that this version can use.
@@ -133,7 +133,7 @@ def load(path: Path) -> TrainedRanker:
         raise _unusable(path, "this version of LightGBM cannot read its model") from None
     if booster.num_feature() != len(NAMES):
         raise _unusable(path, "its model was trained on features other than those of this version")
-    return TrainedRanker(booster, trained_on)
+    return LtrModel(booster, trained_on)
 
 
 def import_lightgbm() -> Any:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from agent.errors import BadSetting
-from agent.retrieval.fusion import Fused
-from agent.retrieval.rerank.base import passage, sigmoid
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.rerank.reranker import passage_text, sigmoid
 from retrievers.core.errors import Unavailable
-from retrievers.embed.graph import Graph, batches
+from retrievers.embed.onnx_graph import OnnxGraph, batch_by_length
 
 # Tokens per batch, padding included. Few, since the deadline is checked only between batches.
 _BATCH_TOKENS = 1024
@@ -32,8 +32,8 @@ class OnnxReranker:
         BadSetting: `folder` is not a folder.
     """
 
-    remote = False
-    comparable = True
+    is_remote = False
+    is_comparable = True
 
     def __init__(self, folder: Path, name: str, *, cores: int | None = None) -> None:
         if not folder.is_dir():
@@ -43,12 +43,12 @@ class OnnxReranker:
         self._folder = folder
         self._executor = ThreadPoolExecutor(max_workers=cores or os.cpu_count() or 1, thread_name_prefix="rerank")
 
-    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+    async def rerank(self, question: str, language: str, pool: Sequence[FusedHit], *, deadline: float) -> list[float]:
         """Return probabilities, see `Reranker.rerank`."""
         loop = asyncio.get_running_loop()
-        texts = [passage(hit) for hit in pool]
+        texts = [passage_text(hit) for hit in pool]
         encoded = await loop.run_in_executor(self._executor, self._tokenize, question, texts)
-        parts = batches(encoded, _BATCH_TOKENS)
+        parts = batch_by_length(encoded, _BATCH_TOKENS)
         runs = [
             loop.run_in_executor(self._executor, self._judge, [encoded[n] for n in part], deadline) for part in parts
         ]
@@ -85,9 +85,9 @@ class OnnxReranker:
         return [sigmoid(float(logit)) for logit in np.asarray(logits, dtype=np.float64)]
 
     @cached_property
-    def _graph(self) -> Graph:
+    def _graph(self) -> OnnxGraph:
         try:
-            return Graph(self._folder)
+            return OnnxGraph(self._folder)
         except Exception as error:  # the runtime and the tokenizer raise their own exception types
             reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
             raise Unavailable(self._source, f"cannot load {self._folder}: {reason}") from error

@@ -1,162 +1,108 @@
-"""The rerank stage: reorder the top hits by a reranker's scores, or keep the fused order if it fails or is late.
+"""Rerank stage: choose the reranker of a request and rerank a fixed pool of top hits with `reordering`."""
 
-A reranker can only improve a result, so any failure keeps the fused order and is reported in `degraded`.
-"""
-
-import asyncio
-import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
-from agent.llm.model import ModelFailed, no_answer
-from agent.retrieval.fusion import Fused, in_turns, never_rising
-from agent.retrieval.rerank.base import Reranker, check_scores, normalised, ordered
-from agent.retrieval.rerank.overlap import overlap
-from retrievers.core.breakers import Breaker
-from retrievers.core.errors import Unavailable
-from retrievers.core.tasks import within
-from retrievers.core.types import ChunkId
+import prompts
+from agent.llm.call_log import CallLog
+from agent.options import deadline_shares
+from agent.options.rerankers import reranker_label
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.passage_loader import PassageLoader
+from agent.retrieval.planning import RequestContext
+from agent.retrieval.rerank.hybrid import HybridReranker
+from agent.retrieval.rerank.llm import ListwiseReranker
+from agent.retrieval.rerank.reordering import RerankLimits, RerankRecord, rerank
+from agent.retrieval.rerank.reranker import Reranker
+from agent.settings import Settings
+from agent.types import Intent, Request
+from retrievers.core.circuit_breakers import CircuitBreakers
+from retrievers.core.errors import BadRequest, Unavailable, join_names
+from retrievers.core.filters import Filter
+from retrievers.core.timeouts import wait_within
+from retrievers.core.types import Scope
+from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.stored_documents import DocumentPhrases
 
-_log = logging.getLogger(__name__)
-# Without a handler configured by the program, the lines would go straight to stderr.
-_log.addHandler(logging.NullHandler())
+RERANK_POOL = 64
+"""Number of top hits that are reranked, whatever page is asked for."""
 
-# A reranker that checks the deadline itself may stop slightly before it. Within this time its error counts as late.
-_SLACK_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class Reranking:
-    """The record of a reranking.
-
-    Attributes:
-        by: the reranker's name.
-        scores: the reranker's raw scores of the pool; empty if it failed.
-        error: why it failed.
-        minimum: minimum score that was applied; None if none was requested or it could not be applied.
-        left_out: number of hits left out because of the minimum.
-        degraded: notes for the result.
-    """
-
-    by: str
-    question: str
-    comparable: bool
-    scores: Mapping[ChunkId, float] = field(default_factory=dict)
-    error: str | None = None
-    minimum: float | None = None
-    left_out: int = 0
-    degraded: tuple[str, ...] = ()
+_RERANK_PATIENCE = 0.2
+"""`RerankLimits.patience_s` as a share of the setting `timeout_s`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """Time limits of a reranker, and the breaker that counts its failures.
+class RerankStage:
+    """Reranks the top hits of a request. Arguments as for `Pipeline`."""
 
-    Attributes:
-        given_s: time limit for this question.
-        patience_s: a timeout counts as a failure only if the reranker had at least this long: a caller with a short
-            timeout must not open the breaker, which all callers share.
-    """
+    settings: Settings
+    catalogue: Catalogue
+    loader: PassageLoader
+    breakers: CircuitBreakers
+    reranker: Reranker | None
+    templates: prompts.TemplateLibrary
 
-    given_s: float
-    patience_s: float
-    breaker: Breaker
+    def choose_reranker(self, request: Request, calls: CallLog) -> Reranker | None:
+        """Return the reranker that the request names, by default the configured one; None if that is `none`.
 
-
-async def rerank(
-    reranker: Reranker,
-    question: str,
-    language: str,
-    ranking: Sequence[Fused],
-    patience: Patience,
-    *,
-    pool: int,
-    minimum: float | None = None,
-    blend: float = 0.0,
-) -> tuple[list[Fused], Reranking]:
-    """Return the ranking with its top hits reranked, and the record of the reranking.
-
-    Each part of the question keeps its places. Boosts of the fused ranking are applied again, see
-    `agent.retrieval.fusion.boost`. Scores never rise along the result: hits outside the pool score at most the lowest
-    score of the pool. If the reranker fails, the ranking is returned unchanged.
-
-    Args:
-        ranking: the fused ranking, not empty; chunks of the pool are loaded.
-        pool: number of top hits to rerank.
-        blend: weight of the lexical overlap in the scores, in [0, 1].
-        minimum: hits with a lower score are left out, and so are all hits outside the pool. Ignored if the scores are
-            not comparable across questions.
-    """
-    judged = ranking[:pool]
-    try:
-        scores = await _scores(reranker, question, language, judged, patience)
-    except Unavailable as error:
-        _log.warning("the hits were not reranked: %s", error)
-        failed = Reranking(
-            reranker.name, question, reranker.comparable, error=error.reason, degraded=("rerank_unavailable",)
+        Raises:
+            BadRequest: the request names a reranker other than `none`, `hybrid` and the configured one.
+        """
+        configured = self.reranker.name if self.reranker is not None else reranker_label(self.settings.reranker)
+        name = request.reranker or configured
+        if name == "none":
+            return None
+        if self.reranker is not None and name == configured:
+            if isinstance(self.reranker, ListwiseReranker):
+                return self.reranker.for_request(calls, self.templates)
+            return self.reranker
+        if name == "hybrid":
+            return HybridReranker()
+        valid = tuple(dict.fromkeys(("none", "hybrid", configured)))
+        raise BadRequest(
+            f'there is no reranker "{name}" for a request; there are: {join_names(valid)}',
+            where="reranker",
+            valid=valid,
         )
-        return list(ranking), failed
-    given = {hit.id: score for hit, score in zip(judged, scores, strict=True)}
-    done = Reranking(reranker.name, question, reranker.comparable, given)
-    is_comparable = reranker.comparable and all(0 <= score <= 1 for score in scores)
-    if blend:
-        # In a thread: analysing a pool takes tens of milliseconds, which would block the event loop.
-        words = await asyncio.to_thread(overlap, question, language, judged)
-        scores = [blend * word + (1 - blend) * one for word, one in zip(words, normalised(scores), strict=True)]
-    first = _boosted(ordered(judged, scores))
-    whole = never_rising([*in_turns(judged, first), *ranking[pool:]])
-    if minimum is None:
-        return whole, done
-    if not is_comparable:
-        return whole, replace(done, degraded=("rerank_not_comparable",))
-    kept = [hit for hit in first if hit.scores["rerank"] >= minimum]
-    degraded = () if kept else ("all_below_min_score",)
-    return in_turns(judged, kept), replace(done, minimum=minimum, left_out=len(whole) - len(kept), degraded=degraded)
+
+    async def rerank(
+        self,
+        reranker: Reranker,
+        context: RequestContext,
+        intent: Intent,
+        wanted: Filter | None,
+        ranking: list[FusedHit],
+    ) -> tuple[list[FusedHit], RerankRecord | None]:
+        """Return the ranking with its first `RERANK_POOL` hits reranked, and the record of the reranking.
+
+        The pool is the same for every page, so that all pages are cut from one final ranking. (`ranking`, None) if the
+        documents of the whole pool were deleted meanwhile.
+        """
+        pool = await self.loader.load_hits(context.scope, wanted, ranking[:RERANK_POOL])
+        if not pool:
+            return ranking, None
+        blend = 0.0 if isinstance(reranker, HybridReranker) else self.settings.rerank_blend
+        given_s = deadline_shares.RERANKING * (context.deadline_at(1.0) - time.monotonic())
+        if blend or isinstance(reranker, HybridReranker):
+            with suppress(Unavailable, OSError):  # phrases improve the score, but reranking works without them
+                pool = await wait_within(self._with_phrases(context.scope, pool), given_s / 2)
+        breaker = self.breakers.of(f"the reranker {reranker.name}")
+        limits = RerankLimits(given_s, _RERANK_PATIENCE * self.settings.timeout_s, breaker)
+        minimum = self.settings.rerank_min_score if reranker.name == reranker_label(self.settings.reranker) else None
+        ranking = [*pool, *ranking[RERANK_POOL:]]
+        return await rerank(
+            reranker, intent.question, intent.language, ranking, limits, pool=len(pool), minimum=minimum, blend=blend
+        )
+
+    async def _with_phrases(self, scope: Scope, pool: Sequence[FusedHit]) -> list[FusedHit]:
+        """Return the hits with the key terms and questions of their documents."""
+        phrases = await self.catalogue.phrases(scope, {hit.id[:3] for hit in pool})
+        return [_phrased(hit, phrases.get(hit.id[:3])) for hit in pool]
 
 
-def _boosted(judged: Sequence[Fused]) -> list[Fused]:
-    """Return the hits with the fused ranking's boosts added, in units of the best score, and sorted again.
-
-    `scores["rerank"]` stays without the boost.
-    """
-    unit = max((hit.score for hit in judged), default=0.0) or 1.0
-    raised = [
-        hit._replace(score=hit.score + hit.boost * unit, scores={**hit.scores, "boost": round(hit.boost * unit, 6)})
-        if hit.boost
-        else hit
-        for hit in judged
-    ]
-    return sorted(raised, key=lambda hit: -hit.score)
-
-
-async def _scores(
-    reranker: Reranker, question: str, language: str, pool: Sequence[Fused], patience: Patience
-) -> list[float]:
-    """Return the reranker's scores and report the outcome to its breaker.
-
-    Raises:
-        Unavailable: the breaker is open, or there are no valid scores in time.
-    """
-    source = f"the reranker {reranker.name}"
-    if not patience.breaker.admit():
-        raise Unavailable(source, "it failed too often lately; it is tried again soon")
-    deadline = time.monotonic() + patience.given_s
-    works: bool | None = None
-    try:
-        scores = await within(reranker.rerank(question, language, pool, deadline=deadline), patience.given_s)
-        check_scores(scores, len(pool), source)
-        works = True
-    except (Unavailable, TimeoutError, OSError) as error:
-        late = time.monotonic() > deadline - _SLACK_S
-        says_nothing = isinstance(error, ModelFailed) and error.fault == "answer"
-        works = None if says_nothing or (late and patience.given_s < patience.patience_s) else False
-        if isinstance(error, Unavailable):
-            raise
-        if isinstance(error, TimeoutError):
-            raise Unavailable(source, no_answer(patience.given_s)) from None
-        # The error's text may contain addresses.
-        raise Unavailable(source, f"the connection failed ({type(error).__name__})") from error
-    finally:
-        patience.breaker.ended(works)
-    return scores
+def _phrased(hit: FusedHit, phrases: DocumentPhrases | None) -> FusedHit:
+    if phrases is None or hit.chunk is None:
+        return hit
+    return hit._replace(chunk=replace(hit.chunk, important=phrases.important, questions=phrases.questions))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from agent.errors import readable
+from agent.errors import to_bad_request
 from agent.serve.cli import output
-from agent.serve.cli.output import plain
+from agent.serve.cli.output import terminal_text
 from agent.types import Answer, Message
 from retrievers.core.errors import BadRequest
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LARGEST_HISTORY = 8 << 20
 _TURNS = TypeAdapter(list[Message])
-_DONE_WITHOUT = {
+_DEGRADATION_TEXTS = {
     "no_model": "no model is set: {shown}; set LLM to get written answers",
     "model_unavailable": "the model gave no answer: {shown}",
     "answer_cut": "the answer broke off here",
@@ -39,20 +39,21 @@ async def answer_question(
     async with aclosing(service.ask_stream(question, tenant=tenant, **options)) as pieces:
         async for piece in pieces:
             if isinstance(piece, str):
-                print(plain(piece), end="", flush=True)
+                print(terminal_text(piece), end="", flush=True)
                 ended = piece[-1:]
             else:
                 print("" if ended == "\n" else "\n", end="")
-                show_answer(piece, given=options.get("filter"))
-                output.note_trace(service.traces, piece.trace_id, tenant)
+                print_answer(piece, caller_filter=options.get("filter"))
+                output.print_trace_hint(service.traces, piece.trace_id, tenant)
     return 0
 
 
-def show_answer(answer: Answer, *, given: Mapping[str, Any] | None = None) -> None:
+def print_answer(answer: Answer, *, caller_filter: Mapping[str, Any] | None = None) -> None:
     """Print what follows an answer's text: the cited passages, and the sentences they do not support.
 
     Args:
-        given: the caller's own filter. If the intent's filter equals it, it is not reported as read from the question.
+        caller_filter: the caller's own filter. If the intent's filter equals it, it is not reported as read from the
+            question.
     """
     if answer.refusal is not None:
         return
@@ -61,37 +62,39 @@ def show_answer(answer: Answer, *, given: Mapping[str, Any] | None = None) -> No
     if listed:
         print()
     for one in listed:
-        within = "".join(f", {plain(part)}" for part in (one.heading, one.place) if part)
-        print(f"[{one.n}] {plain(one.title or one.document_id)}{within} ({plain(one.url or one.document_id)})")
+        within = "".join(f", {terminal_text(part)}" for part in (one.heading, one.place) if part)
+        title, address = terminal_text(one.title or one.document_id), terminal_text(one.url or one.document_id)
+        print(f"[{one.n}] {title}{within} ({address})")
     doubtful = [sentence for sentence in answer.sentences if sentence.supported is False]
     if doubtful:
         print("\nNot supported by the cited passages:")
     for sentence in doubtful:
-        print(f"[?] {' '.join(plain(sentence.text).split())}{'' if sentence.citations else '  (cites no passage)'}")
-    output.note_reading(answer.intent, given)
-    output.note_shortfalls(answer)
+        text = " ".join(terminal_text(sentence.text).split())
+        print(f"[?] {text}{'' if sentence.citations else '  (cites no passage)'}")
+    output.print_interpretation(answer.intent, caller_filter)
+    output.print_shortfalls(answer)
     for name in answer.degraded:
-        output.note(_done_without(name, answer))
-    borne_out = f", {answer.faithfulness:.0%} of its claims supported" if answer.faithfulness is not None else ""
+        output.print_note(_degradation_text(name, answer))
+    support = f", {answer.faithfulness:.0%} of its claims supported" if answer.faithfulness is not None else ""
     tokens = answer.usage.prompt_tokens + answer.usage.completion_tokens
-    output.note(f"{answer.model or 'no model'}, {tokens:,} tokens{borne_out}")
+    output.print_note(f"{answer.model or 'no model'}, {tokens:,} tokens{support}")
 
 
-def _done_without(name: str, answer: Answer) -> str:
+def _degradation_text(name: str, answer: Answer) -> str:
     shown = "these are the passages" if answer.citations else "and no passages were found"
-    return _DONE_WITHOUT.get(name, f"degraded: {name}").format(shown=shown)
+    return _DEGRADATION_TEXTS.get(name, f"degraded: {name}").format(shown=shown)
 
 
-def _turn(line: str, where: str) -> Any:
+def _parse_turn(line: str, where: str) -> Any:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
         raise BadRequest(f"{where}, column {error.colno}: not JSON: {error.msg}", where="--history") from None
     except (ValueError, RecursionError) as error:  # a number with thousands of digits
-        raise _not_json(where, error) from None
+        raise _not_json_error(where, error) from None
 
 
-def _not_json(where: str, error: Exception) -> BadRequest:
+def _not_json_error(where: str, error: Exception) -> BadRequest:
     reason = str(error)[:200] if isinstance(error, ValueError) else "nested too deeply"
     return BadRequest(f"{where}: not JSON: {reason}", where="--history")
 
@@ -115,10 +118,10 @@ def read_history(path: Path) -> list[Message]:
             turns = json.loads(text)
         else:
             lines = enumerate(text.split("\n"), 1)
-            turns = [_turn(line, f"{where}, line {number}") for number, line in lines if line.strip()]
+            turns = [_parse_turn(line, f"{where}, line {number}") for number, line in lines if line.strip()]
     except (ValueError, RecursionError) as error:
-        raise _not_json(where, error) from None
+        raise _not_json_error(where, error) from None
     try:
         return _TURNS.validate_python(turns)
     except ValidationError as error:
-        raise BadRequest(f"{where}: turn {readable(error)}", where="--history") from None
+        raise BadRequest(f"{where}: turn {to_bad_request(error)}", where="--history") from None

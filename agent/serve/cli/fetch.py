@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from agent.serve.cli import output
 from retrievers.core.errors import BadRequest
-from retrievers.http.fetch import Fetcher
+from retrievers.http.page_fetcher import Fetcher
 
 
 async def run(url: str, *, check: bool, as_json: bool) -> int:
@@ -35,6 +35,6 @@ async def run(url: str, *, check: bool, as_json: bool) -> int:
         output.write_json({"ok": True, "reason": "", **shown})
         return 0
     if not check:
-        output.note(", ".join(filter(None, (page.title, page.published, page.url))))
-    print(output.plain(text))
+        output.print_note(", ".join(filter(None, (page.title, page.published, page.url))))
+    print(output.terminal_text(text))
     return 0

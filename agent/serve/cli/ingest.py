@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from agent.serve.cli import output
+from retrievers.core.collection_schema import Schema, read_description
 from retrievers.core.errors import BadDocument, BadRequest
-from retrievers.core.schema import Schema, read_description
 from retrievers.ingest.documents import Document, RejectedItem
-from retrievers.ingest.read import input_bytes, read
-from retrievers.ingest.report import Report
-from retrievers.ingest.schema import read_schema_file, schema_of
+from retrievers.ingest.readers.file_input import input_bytes, read_paths
+from retrievers.ingest.readers.schema_file import read_schema_file, schema_of
+from retrievers.ingest.report import IngestReport
 
 if TYPE_CHECKING:
     from agent.service.service import Service
@@ -42,24 +42,24 @@ async def run(
     if schema is None and len(sources) == 1 and isinstance(sources[0], Path):
         schema = schema_of(sources[0])
         if schema:
-            output.note(f"fields as declared in {schema}")
+            output.print_note(f"fields as declared in {schema}")
     declared = read_schema_file(schema) if schema else Schema()
     if description is not None:
-        declared.description = _checked(description)
+        declared.description = _check_description(description)
     with _progress(sources) as meter:
         report = await service.ingest(
-            meter.watch(read(sources, stdin=sys.stdin.buffer, progress=meter.read_more)),
+            meter.watch(read_paths(sources, stdin=sys.stdin.buffer, progress=meter.read_more)),
             collection,
             tenant=tenant,
             schema=declared,
             progress=meter.update,
         )
     for note in report.notes:
-        output.note(note)
+        output.print_note(note)
     for failure in report.failed[:_MOST_FAILURES_SHOWN]:
-        output.note(f"{failure.where}: {failure.reason}")
+        output.print_note(f"{failure.where}: {failure.reason}")
     if len(report.failed) > _MOST_FAILURES_SHOWN:
-        output.note(f"{len(report.failed) - _MOST_FAILURES_SHOWN:,} more failed; --json lists all of them")
+        output.print_note(f"{len(report.failed) - _MOST_FAILURES_SHOWN:,} more failed; --json lists all of them")
     if as_json:
         output.write_json({"collection": collection, **asdict(report)})
     else:
@@ -67,14 +67,14 @@ async def run(
     return 2 if report.failed else 0
 
 
-def _checked(description: str) -> str:
+def _check_description(description: str) -> str:
     try:
         return read_description(description)
     except BadDocument as error:
         raise BadRequest(str(error), where="--description") from error
 
 
-def _summary(collection: str, report: Report, elapsed_s: float) -> str:
+def _summary(collection: str, report: IngestReport, elapsed_s: float) -> str:
     counts = [
         f"{report.inserted:,} added",
         f"{report.updated:,} updated",
@@ -90,7 +90,7 @@ class _ProgressMeter:
 
     read_bytes: int = 0
     read_documents: int = 0
-    report: Report = field(default_factory=Report)
+    report: IngestReport = field(default_factory=IngestReport)
 
     def watch(self, items: Iterator[Document | RejectedItem]) -> Iterator[Document | RejectedItem]:
         for item in items:
@@ -100,7 +100,7 @@ class _ProgressMeter:
     def read_more(self, count: int) -> None:
         self.read_bytes += count
 
-    def update(self, report: Report) -> None:
+    def update(self, report: IngestReport) -> None:
         self.report = report
         self.show()
 
@@ -156,4 +156,4 @@ class _ProgressLines(_ProgressMeter):
         done, elapsed = self.report.done, now - self._started
         share = self.done_bytes / self._total if self._total else 0.0
         left = f", about {elapsed / share - elapsed:.0f} s left" if 0 < share < 1 else ""
-        output.note(f"{done:,} documents, {done / elapsed:.0f}/s{left}")
+        output.print_note(f"{done:,} documents, {done / elapsed:.0f}/s{left}")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.settings import FILE, settings_file
+from agent.settings import SETTINGS_FILE, settings_template
 from retrievers.core.errors import BadRequest
 
 
@@ -16,10 +16,10 @@ def write_settings_file(path: Path, *, force: bool) -> Path:
         BadRequest: the file exists and `force` is not given, or it cannot be written.
     """
     if path.is_dir():
-        path /= FILE
+        path /= SETTINGS_FILE
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(settings_file())
+            file.write(settings_template())
     except FileExistsError as error:
         raise BadRequest(f"{path} exists; --force replaces it", where="PATH") from error
     except OSError as error:

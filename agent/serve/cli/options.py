@@ -117,7 +117,7 @@ class QuestionOptions:
         typer.Option(help='advisor with parameters, {"name": "guard", "words": [...]}; repeatable'),
     ] = None
 
-    def request(self) -> dict[str, Any]:
+    def request_arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of a request to the service.
 
         Raises:
@@ -133,7 +133,7 @@ class QuestionOptions:
         return {
             **{name: getattr(self, name) for name in _UNCHANGED},
             **{name: value for name, value in optional.items() if value is not None},
-            "principals": principals(self.principal),
+            "principals": principals_or_all(self.principal),
             "filter": _object("--filter", self.filter, _FILTER_EXAMPLE),
             "sources": tuple(self.sources) if self.sources else None,
         }
@@ -163,7 +163,7 @@ def with_question_options(command: Callable[..., int]) -> Callable[..., int]:
     return expanded
 
 
-def principals(given: Sequence[str] | None = None) -> tuple[str, ...]:
+def principals_or_all(given: Sequence[str] | None = None) -> tuple[str, ...]:
     """Return the principals to read as; without any, "*", which reads everything.
 
     That is the default, because anyone with access to the database may read everything.

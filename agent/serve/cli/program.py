@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.serve.cli.commands import documents, keys, lookups, processes, questions, tenants
+from agent.serve.cli.commands import documents, inspection, keys, operations, questions, tenants
 from agent.serve.cli.task_help import CommandsByTask
-from agent.serve.exit_codes import BAD_INPUT, DONE, described, exit_code
+from agent.serve.exit_codes import BAD_INPUT, DONE, error_line, exit_code
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.extras import install_command
-from retrievers.ingest.clean import one_line
+from retrievers.core.optional_dependencies import install_command
+from retrievers.ingest.readers.text_cleaning import one_line
 
 _INTERRUPTED = 130
 
@@ -62,22 +62,22 @@ for command in (
     questions.ask,
     questions.explain,
     questions.replay,
-    lookups.collections,
-    lookups.sources,
+    inspection.collections,
+    inspection.sources,
     documents.delete,
     documents.jobs,
     questions.records,
     documents.reembed,
     documents.rebuild,
     documents.check,
-    lookups.sql,
-    lookups.fetch,
-    processes.mcp,
-    processes.serve,
-    processes.worker,
-    processes.migrate,
-    processes.init,
-    processes.doctor,
+    inspection.sql,
+    inspection.fetch,
+    operations.mcp,
+    operations.serve,
+    operations.worker,
+    operations.migrate,
+    operations.init,
+    operations.doctor,
 ):
     app.command()(command)
 app.add_typer(keys.app, name="keys")
@@ -102,10 +102,10 @@ def _note_unknown_variables() -> None:
     from agent.settings import unknown_variables
 
     if unknown := unknown_variables():
-        output.note("; ".join(unknown))
+        output.print_note("; ".join(unknown))
 
 
-def _commands(arguments: Sequence[str]) -> Any:
+def _load_commands(arguments: Sequence[str]) -> Any:
     """Return the command line with the commands that other packages add by the entry points `signalbox.commands`.
 
     Each added command is a function or a Typer group, loaded only if that command or the list of commands is requested.
@@ -139,15 +139,15 @@ def run(arguments: Sequence[str]) -> int:
     try:
         _check_encoding(arguments)
         _note_unknown_variables()
-        code = _commands(arguments).main(args=list(arguments), prog_name="signalbox", standalone_mode=False)
+        code = _load_commands(arguments).main(args=list(arguments), prog_name="signalbox", standalone_mode=False)
     except typer.TyperException as error:  # wrong usage: an unknown option, a missing argument
         message = error.format_message()
         if message.startswith("Usage: "):  # the help text, if no command was given
             print(message, file=sys.stderr if arguments else sys.stdout)
             return BAD_INPUT if arguments else DONE
-        return _complain(message, BAD_INPUT)
+        return _print_error(message, BAD_INPUT)
     except (typer.Abort, KeyboardInterrupt):
-        return _complain("stopped; documents stored so far are kept", _INTERRUPTED)
+        return _print_error("stopped; documents stored so far are kept", _INTERRUPTED)
     except BrokenPipeError:
         # The reader closed the pipe (`| head`): not an error, but nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -155,11 +155,11 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        return _complain(described(error), exit_code(error))
+        return _print_error(error_line(error), exit_code(error))
     return code if isinstance(code, int) else DONE
 
 
-def _complain(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
     print(f"signalbox: {one_line(message)}", file=sys.stderr)
     return code
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from agent.serve.cli import output
-from agent.serve.cli.output import plain
+from agent.serve.cli.output import terminal_text
 from retrievers.core.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def run(
         else:
             print("erased: " + ", ".join(f"{name} {count:,}" for name, count in erased.items()))
         return 0
-    found = await service.asked(user=user, conversation=conversation, limit=limit, tenant=viewer)
+    found = await service.recorded_questions(user=user, conversation=conversation, limit=limit, tenant=viewer)
     if as_json:
         output.write_json([asdict(one) for one in found])
         return 0
@@ -54,17 +54,17 @@ def check_arguments(*, user: str | None, conversation: str | None, erase: bool) 
 
 
 def _show(one: "Exchange") -> None:
-    who = plain(one.user) if one.user else "-"
+    who = terminal_text(one.user) if one.user else "-"
     print(f"{one.created_at:%Y-%m-%d %H:%M:%S}  {one.kind:<8} {one.status:<10} {who}")
     print(f"    {_line(one.question)}")
     if one.answer:
         print(f"    -> {_line(one.answer)}")
     said = {"conversation": one.conversation, **one.metadata, "score": one.score, "trace": one.trace_id}
-    facts = ", ".join(f"{name}: {plain(str(value))}" for name, value in said.items() if value is not None)
+    facts = ", ".join(f"{name}: {terminal_text(str(value))}" for name, value in said.items() if value is not None)
     if facts:
         print(f"    {_line(facts)}")
 
 
 def _line(text: str) -> str:
-    line = " ".join(plain(text).split())
+    line = " ".join(terminal_text(text).split())
     return line if len(line) <= 200 else f"{line[:199]}…"

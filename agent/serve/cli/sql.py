@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from agent.serve.cli import output
 from retrievers.core.errors import BadRequest, RetrievalError
 from retrievers.core.types import ResultTable, Scope, Viewer
-from retrievers.postgres import sql_run
-from retrievers.postgres.guard import GuardVerdict, judge
-from retrievers.postgres.sql_view import View, Views
+from retrievers.postgres import sql_execution
+from retrievers.postgres.sql_guard import GuardVerdict, judge_statement
+from retrievers.postgres.sql_view import DocumentsView, DocumentsViews
 
 if TYPE_CHECKING:
     from agent.service.service import Service
@@ -32,49 +32,51 @@ async def run(
         Unavailable: it took too long, or the database is not there.
     """
     scope = await service.catalogue.scope(viewer, collection, fresh=True)
-    view = await Views(service.database).of(scope)
+    view = await DocumentsViews(service.database).of(scope)
     if statement == "-":
-        await _each(service, scope, view, check=check)
+        await _run_lines(service, scope, view, check=check)
         return 0
-    verdict = judge(statement, view.columns)
+    verdict = judge_statement(statement, view.columns)
     if as_json and (check or verdict.sql is None):
-        output.write_json(_shown(verdict))
+        output.write_json(_verdict_json(verdict))
     if verdict.sql is None:
         raise BadRequest(f"the statement is refused: {verdict.reason}", where="statement")
     if check:
         if not as_json:
-            print(output.plain(verdict.sql))
+            print(output.terminal_text(verdict.sql))
         return 0
-    table = await sql_run.run(service.database, scope, view, verdict.sql)
+    table = await sql_execution.run_statement(service.database, scope, view, verdict.sql)
     if as_json:
-        output.write_json({**_shown(verdict), "columns": table.columns, "rows": table.rows})
+        output.write_json({**_verdict_json(verdict), "columns": table.columns, "rows": table.rows})
     else:
         print("\n".join(_lines(table)))
-        output.note(f"{len(table.rows):,} row{'' if len(table.rows) == 1 else 's'}")
+        output.print_note(f"{len(table.rows):,} row{'' if len(table.rows) == 1 else 's'}")
     return 0
 
 
-async def _each(service: "Service", scope: Scope, view: View, *, check: bool) -> None:
+async def _run_lines(service: "Service", scope: Scope, view: DocumentsView, *, check: bool) -> None:
     """Write one JSON line for every input line, immediately; a bad line does not affect the others."""
     while line := await asyncio.to_thread(_read_line):
-        print(json.dumps(await _answer(service, scope, view, line, check=check), default=str), flush=True)
+        print(json.dumps(await _run_line(service, scope, view, line, check=check), default=str), flush=True)
 
 
-async def _answer(service: "Service", scope: Scope, view: View, line: bytes, *, check: bool) -> dict[str, Any]:
+async def _run_line(
+    service: "Service", scope: Scope, view: DocumentsView, line: bytes, *, check: bool
+) -> dict[str, Any]:
     try:
         statement = json.loads(line)
     except (ValueError, RecursionError):
-        return _shown(GuardVerdict(False, "the line is not JSON"))
+        return _verdict_json(GuardVerdict(False, "the line is not JSON"))
     if not isinstance(statement, str):
-        return _shown(GuardVerdict(False, "the line is not a JSON string"))
-    verdict = judge(statement, view.columns)
+        return _verdict_json(GuardVerdict(False, "the line is not a JSON string"))
+    verdict = judge_statement(statement, view.columns)
     if check or verdict.sql is None:
-        return _shown(verdict)
+        return _verdict_json(verdict)
     try:
-        table = await sql_run.run(service.database, scope, view, verdict.sql)
+        table = await sql_execution.run_statement(service.database, scope, view, verdict.sql)
     except RetrievalError as error:
-        return _shown(GuardVerdict(False, str(error), verdict.sql))
-    return {**_shown(verdict), "columns": table.columns, "rows": table.rows}
+        return _verdict_json(GuardVerdict(False, str(error), verdict.sql))
+    return {**_verdict_json(verdict), "columns": table.columns, "rows": table.rows}
 
 
 def _read_line() -> bytes:
@@ -82,7 +84,7 @@ def _read_line() -> bytes:
     return bytes(stream.readline()) if stream is not None else sys.stdin.readline().encode(errors="replace")
 
 
-def _shown(verdict: GuardVerdict) -> dict[str, Any]:
+def _verdict_json(verdict: GuardVerdict) -> dict[str, Any]:
     return {"ok": verdict.ok, "reason": verdict.reason, "sql": verdict.sql}
 
 
@@ -105,7 +107,7 @@ def _cell(value: object) -> str:
         value = ", ".join(map(_cell, value))
     elif isinstance(value, Mapping | bool):
         value = json.dumps(value, ensure_ascii=False, default=str)
-    text = " ".join(output.plain("" if value is None else str(value)).split())
+    text = " ".join(output.terminal_text("" if value is None else str(value)).split())
     return text if len(text) <= _CELL_CHARACTERS else text[: _CELL_CHARACTERS - 1] + "…"
 
 

@@ -6,17 +6,17 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from agent.serve.cli import output
-from agent.serve.cli.jobs import as_json_of
+from agent.serve.cli.jobs import job_json
 from agent.settings import Settings
 from retrievers.core.errors import BadRequest
-from retrievers.ingest.report import Failure, Report
-from retrievers.sync.sources import open_source
+from retrievers.ingest.report import Failure, IngestReport
+from retrievers.sync.source_factory import open_source
 
 if TYPE_CHECKING:
     from agent.service.service import Service
-    from retrievers.sync.mirror import Mirror, Mirrored
+    from retrievers.sync.mirror_run import Mirror, MirrorReport
     from retrievers.sync.plan import SyncPlan
-    from retrievers.sync.schedule import Followed
+    from retrievers.sync.schedule import MirrorStatus
 
 _LINE_EVERY_S = 10.0
 _MOST_SHOWN = 100
@@ -41,17 +41,19 @@ class SyncArguments:
     forget: str | None = None
 
 
-def check_arguments(asked: SyncArguments) -> None:
+def check_arguments(arguments: SyncArguments) -> None:
     """Check the arguments of the command.
 
     Raises:
         BadRequest: the arguments exclude each other.
     """
-    if asked.forget is not None and asked != SyncArguments(None, None, asked.tenant, forget=asked.forget):
+    if arguments.forget is not None and arguments != SyncArguments(
+        None, None, arguments.tenant, forget=arguments.forget
+    ):
         raise BadRequest("--forget takes no other arguments except --tenant and --json", where="--forget")
 
 
-async def run(service: "Service", asked: SyncArguments, *, as_json: bool) -> int:
+async def run(service: "Service", arguments: SyncArguments, *, as_json: bool) -> int:
     """Run a sync and print the result; or, as the arguments say, plan one, list all or forget one.
 
     Return the exit code: 2 if a document failed, 1 if a planned sync would delete too many documents, otherwise 0.
@@ -59,53 +61,53 @@ async def run(service: "Service", asked: SyncArguments, *, as_json: bool) -> int
     Raises:
         DeletionRefused: the sync would delete more documents than SYNC_MAX_DELETE allows.
     """
-    if asked.forget is not None:
-        gone = await service.forget_sync(asked.forget, tenant=service.viewer(asked.tenant, ("*",)))
+    if arguments.forget is not None:
+        gone = await service.forget_sync(arguments.forget, tenant=service.viewer(arguments.tenant, ("*",)))
         if as_json:
-            output.write_json({"forgotten": sync_as_json(gone)})
+            output.write_json({"forgotten": sync_json(gone)})
         else:
-            print(output.plain(f"forgotten: {gone.source} -> {gone.collection}; its documents stay"))
+            print(output.terminal_text(f"forgotten: {gone.source} -> {gone.collection}; its documents stay"))
         return 0
-    if asked.source is None:
-        _show_all(await service.syncs(tenant=service.viewer(asked.tenant, ("*",))), as_json=as_json)
+    if arguments.source is None:
+        _show_all(await service.syncs(tenant=service.viewer(arguments.tenant, ("*",))), as_json=as_json)
         return 0
-    mirror = _mirror(service, asked, asked.source)
-    if asked.dry_run:
-        plan = await service.plan_sync(mirror, force=asked.force)
+    mirror = _open_mirror(service, arguments, arguments.source)
+    if arguments.dry_run:
+        plan = await service.plan_sync(mirror, force=arguments.force)
         _show_plan(mirror, plan, as_json=as_json)
         return 1 if plan.refused else 2 if plan.failed else 0
     started = time.monotonic()
-    id, report = await service.sync(mirror, force=asked.force, progress=_SyncProgress())
+    id, report = await service.sync(mirror, force=arguments.force, progress=_SyncProgress())
     for note in report.notes:
-        output.note(note)
+        output.print_note(note)
     _show_failures(report.failed)
     if as_json:
         output.write_json(
-            {"source": mirror.source.shown, "collection": mirror.collection, "job_id": id, **asdict(report)}
+            {"source": mirror.source.name, "collection": mirror.collection, "job_id": id, **asdict(report)}
         )
     else:
-        print(output.plain(f"{mirror.collection}: {_counts(report)} ({time.monotonic() - started:.1f} s)"))
+        print(output.terminal_text(f"{mirror.collection}: {_counts(report)} ({time.monotonic() - started:.1f} s)"))
     return 2 if report.failed else 0
 
 
-def _mirror(service: "Service", asked: SyncArguments, source: str) -> "Mirror":
-    options = {"table": asked.table, "query": asked.query, "updated_at": asked.updated_at}
+def _open_mirror(service: "Service", arguments: SyncArguments, source: str) -> "Mirror":
+    options = {"table": arguments.table, "query": arguments.query, "updated_at": arguments.updated_at}
     known = service.settings.sync.get(source)
     if known is None:
-        if asked.collection is None:
+        if arguments.collection is None:
             raise BadRequest(
-                f"name the collection that follows the source: --collection NAME{_named(service.settings)}",
+                f"name the collection that follows the source: --collection NAME{_sync_names_hint(service.settings)}",
                 where="--collection",
             )
-        return service.mirror(open_source(source, **options), asked.collection, tenant=asked.tenant)
-    if asked.collection not in (None, known.collection) or any(options.values()):
+        return service.mirror(open_source(source, **options), arguments.collection, tenant=arguments.tenant)
+    if arguments.collection not in (None, known.collection) or any(options.values()):
         raise BadRequest(f'the settings define the sync "{source}": give only its name', where="source")
     options = {"table": known.table, "query": known.query, "updated_at": known.updated_at}
-    tenant = asked.tenant or known.tenant
+    tenant = arguments.tenant or known.tenant
     return service.mirror(open_source(known.source, **options), known.collection, tenant=tenant)
 
 
-def _named(settings: Settings) -> str:
+def _sync_names_hint(settings: Settings) -> str:
     names = ", ".join(sorted(settings.sync))
     return f", or give the name of a sync in the settings: {names}" if names else ""
 
@@ -116,13 +118,13 @@ class _SyncProgress:
     def __init__(self) -> None:
         self._last = time.monotonic()
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: IngestReport) -> None:
         if time.monotonic() - self._last >= _LINE_EVERY_S:
             self._last = time.monotonic()
-            output.note(f"{report.done:,} documents")
+            output.print_note(f"{report.done:,} documents")
 
 
-def _counts(report: "Mirrored") -> str:
+def _counts(report: "MirrorReport") -> str:
     return (
         f"{report.inserted:,} added, {report.updated:,} updated, {report.deleted:,} deleted, "
         f"{report.unchanged:,} unchanged, {len(report.failed):,} failed"
@@ -131,48 +133,48 @@ def _counts(report: "Mirrored") -> str:
 
 def _show_failures(failed: Sequence[Failure]) -> None:
     for failure in failed[:_MOST_SHOWN]:
-        output.note(f"{failure.where}: {failure.reason}")
+        output.print_note(f"{failure.where}: {failure.reason}")
     if len(failed) > _MOST_SHOWN:
-        output.note(f"{len(failed) - _MOST_SHOWN:,} more failed; --json lists all of them")
+        output.print_note(f"{len(failed) - _MOST_SHOWN:,} more failed; --json lists all of them")
 
 
 def _show_plan(mirror: "Mirror", plan: "SyncPlan", *, as_json: bool) -> None:
     if as_json:
         output.write_json(
-            {"source": mirror.source.shown, "collection": mirror.collection, "dry_run": True, **asdict(plan)}
+            {"source": mirror.source.name, "collection": mirror.collection, "dry_run": True, **asdict(plan)}
         )
         return
     for sign, ids in (("+", plan.added), ("~", plan.changed), ("-", plan.deleted)):
         for id in ids[:_MOST_SHOWN]:
-            print(output.plain(f"{sign} {id}"))
+            print(output.terminal_text(f"{sign} {id}"))
         if len(ids) > _MOST_SHOWN:
             print(f"{sign} and {len(ids) - _MOST_SHOWN:,} more; --json lists all of them")
     _show_failures(plan.failed)
     counts = f"{len(plan.added):,} to add, {len(plan.changed):,} to change, {len(plan.deleted):,} to delete"
     print(
-        output.plain(
+        output.terminal_text(
             f"{mirror.collection}: {counts}, {plan.unchanged:,} unchanged, {len(plan.failed):,} cannot be stored"
         )
     )
     if plan.refused:
-        output.note(f"the deletions would be refused: {plan.refused}")
+        output.print_note(f"the deletions would be refused: {plan.refused}")
 
 
-def _show_all(followed: "Sequence[Followed]", *, as_json: bool) -> None:
+def _show_all(followed: "Sequence[MirrorStatus]", *, as_json: bool) -> None:
     if as_json:
-        output.write_json([sync_as_json(one) for one in followed])
+        output.write_json([sync_json(one) for one in followed])
         return
     for one in followed:
-        print(output.plain(f"{one.name or one.id}: {one.source} -> {one.collection}, {_often(one)}"))
+        print(output.terminal_text(f"{one.name or one.id}: {one.source} -> {one.collection}, {_schedule_text(one)}"))
         if (job := one.last) is not None:
             counts = f"{job.inserted:,} added, {job.updated:,} updated, {job.deleted:,} deleted, {job.failed:,} failed"
             at = f"{job.finished_at or job.created_at:%Y-%m-%d %H:%M:%S}"
-            print(output.plain(f"    {at} {job.status}: {counts}{f'; {job.error}' if job.error else ''}"))
+            print(output.terminal_text(f"    {at} {job.status}: {counts}{f'; {job.error}' if job.error else ''}"))
     if not followed:
         print("no collection follows a source; start with `signalbox sync SOURCE --collection NAME`")
 
 
-def _often(one: "Followed") -> str:
+def _schedule_text(one: "MirrorStatus") -> str:
     if not one.every_s:
         return "by hand"
     if not one.has_worker:
@@ -180,9 +182,9 @@ def _often(one: "Followed") -> str:
     return f"every {one.every_s:g} s" + (f", next {one.next_at:%Y-%m-%d %H:%M:%S}" if one.next_at else "")
 
 
-def sync_as_json(one: "Followed") -> dict[str, object]:
+def sync_json(one: "MirrorStatus") -> dict[str, object]:
     """Return a sync as JSON values."""
     names = ("id", "name", "source", "collection", "every_s", "has_worker", "documents")
     values = {name: getattr(one, name) for name in names}
     next_at = one.next_at.isoformat() if one.next_at else None
-    return values | {"next_at": next_at, "last": as_json_of(one.last) if one.last else None}
+    return values | {"next_at": next_at, "last": job_json(one.last) if one.last else None}

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager, suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.serve.http.pressure import Pressure
-from agent.serve.http.problems import Problem, respond, stopping, unavailable
-from agent.serve.identity import Caller
+from agent.serve.authentication import Caller
+from agent.serve.http.problems import Problem, problem_response, stopping_problem, unavailable_problem
+from agent.serve.http.queue_limit import TenantQueueLimit
 
-_ANSWERED_BY_A_MODEL = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
-_WRITTEN = ("/v1/documents", "/v1/files/", "/v1/collections/")
+_ANSWER_PATHS = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
+_WRITE_PATHS = ("/v1/documents", "/v1/files/", "/v1/collections/")
 
 
 class Gate:
@@ -27,14 +27,14 @@ class Gate:
     Args:
         at_work: maximum number of requests at work.
         waiting: maximum number of waiting requests of all tenants together.
-        pressure: lowers the limit of waiting requests for tenants that send too much; None for no such limit.
+        queue_limit: lowers the limit of waiting requests for tenants that send too much; None for no such limit.
     """
 
-    def __init__(self, at_work: int, waiting: int, pressure: Pressure | None = None) -> None:
+    def __init__(self, at_work: int, waiting: int, queue_limit: TenantQueueLimit | None = None) -> None:
         self._free, self._most_waiting = at_work, waiting
-        self._pressure = pressure
+        self._queue_limit = queue_limit
         self._busy: Counter[str] = Counter()
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}
         self._closed = False
 
     @property
@@ -45,7 +45,7 @@ class Gate:
     @property
     def waiting(self) -> int:
         """Number of waiting requests."""
-        return sum(map(len, self._lines.values()))
+        return sum(map(len, self._queues.values()))
 
     @property
     def is_full(self) -> bool:
@@ -53,113 +53,113 @@ class Gate:
         return not self._closed and not self._free and self.waiting >= self._most_waiting
 
     @property
-    def may_refuse(self) -> bool:
+    def may_reject(self) -> bool:
         """True if a request of some tenant might be rejected now."""
-        return self.is_full or (self._pressure is not None and self._pressure.is_on)
+        return self.is_full or (self._queue_limit is not None and self._queue_limit.is_active)
 
     def has_room(self, tenant: str) -> bool:
         """Return whether a request of the tenant would be admitted or queued now."""
         if self._closed or self._free:
             return True
-        own = len(self._lines.get(tenant, ()))
-        if self._pressure is not None and own >= self._pressure.line(tenant):
+        own = len(self._queues.get(tenant, ()))
+        if self._queue_limit is not None and own >= self._queue_limit.max_waiting(tenant):
             return False
-        return not self.is_full or len(self._lines.get(self._longest, ())) >= own + 2
+        return not self.is_full or len(self._queues.get(self._longest_queue_tenant, ())) >= own + 2
 
-    def refused(self, tenant: str) -> None:
+    def record_rejection(self, tenant: str) -> None:
         """Record that a request of the tenant was rejected for lack of room."""
-        if self._pressure is not None:
-            self._pressure.refused(tenant)
+        if self._queue_limit is not None:
+            self._queue_limit.record_rejection(tenant)
 
     @asynccontextmanager
-    async def admitted(self, tenant: str, patience_s: float) -> AsyncIterator[None]:
+    async def admit(self, tenant: str, max_wait_s: float) -> AsyncIterator[None]:
         """Wait until a request of the tenant may be processed; it counts as at work until the end of the block.
 
         Raises:
-            Problem: 503, at once if there is no room, or after `patience_s` seconds in the queue.
+            Problem: 503, at once if there is no room, or after `max_wait_s` seconds in the queue.
         """
-        await self._enter(tenant, patience_s)
+        await self._acquire(tenant, max_wait_s)
         try:
             yield
         finally:
-            self._leave(tenant)
+            self._release(tenant)
 
     def close(self) -> None:
         """Reject all waiting and all future requests."""
         self._closed = True
-        for line in self._lines.values():
-            for turn in line:
-                if not turn.done():
-                    turn.set_exception(stopping())
-        self._lines.clear()
+        for queue in self._queues.values():
+            for waiter in queue:
+                if not waiter.done():
+                    waiter.set_exception(stopping_problem())
+        self._queues.clear()
 
-    async def _enter(self, tenant: str, patience_s: float) -> None:
+    async def _acquire(self, tenant: str, max_wait_s: float) -> None:
         if self._closed:
-            raise stopping()
+            raise stopping_problem()
         if self._free:
             self._free -= 1
-            self._let_in(tenant)
+            self._start(tenant)
             return
         self._make_room(tenant)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(tenant, deque()).append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(tenant, deque()).append(waiter)
         try:
-            async with asyncio.timeout(patience_s):
-                await turn
+            async with asyncio.timeout(max_wait_s):
+                await waiter
         except BaseException as error:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._leave(tenant)  # admitted, but the request has ended meanwhile
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._release(tenant)  # admitted, but the request has ended meanwhile
             else:
-                self._forget(tenant, turn)
+                self._remove_waiter(tenant, waiter)
             if isinstance(error, TimeoutError):
-                self.refused(tenant)
-                raise overloaded() from None
+                self.record_rejection(tenant)
+                raise overloaded_problem() from None
             raise
 
-    def _let_in(self, tenant: str) -> None:
+    def _start(self, tenant: str) -> None:
         self._busy[tenant] += 1
-        if self._pressure is not None:
-            self._pressure.let_in(tenant)
+        if self._queue_limit is not None:
+            self._queue_limit.record_admission(tenant)
 
-    def _leave(self, tenant: str) -> None:
+    def _release(self, tenant: str) -> None:
         self._busy[tenant] -= 1
         if not self._busy[tenant]:
             del self._busy[tenant]
-        while self._lines:
-            following = min(self._lines, key=self._busy.__getitem__)
-            line = self._lines.pop(following)
-            turn = line.popleft()
-            if line:
-                self._lines[following] = line  # append at the end, so that the other tenants come first
-            if not turn.done():
-                self._let_in(following)
-                turn.set_result(None)
+        while self._queues:
+            following = min(self._queues, key=self._busy.__getitem__)
+            queue = self._queues.pop(following)
+            waiter = queue.popleft()
+            if queue:
+                self._queues[following] = queue  # append at the end, so that the other tenants come first
+            if not waiter.done():
+                self._start(following)
+                waiter.set_result(None)
                 return
         self._free += 1
 
     def _make_room(self, tenant: str) -> None:
         if not self.has_room(tenant):
-            self.refused(tenant)
-            raise overloaded()
+            self.record_rejection(tenant)
+            raise overloaded_problem()
         if self.is_full:
-            other = self._longest
-            last = self._lines[other].pop()
+            other = self._longest_queue_tenant
+            last = self._queues[other].pop()
             if not last.done():
-                self.refused(other)
-                last.set_exception(overloaded())
+                self.record_rejection(other)
+                last.set_exception(overloaded_problem())
 
     @property
-    def _longest(self) -> str:
+    def _longest_queue_tenant(self) -> str:
         """The tenant with the longest queue; "" if nobody waits."""
-        return max(self._lines, key=lambda tenant: len(self._lines[tenant]), default="")
+        return max(self._queues, key=lambda tenant: len(self._queues[tenant]), default="")
 
-    def _forget(self, tenant: str, turn: "asyncio.Future[None]") -> None:
-        line = self._lines.get(tenant)
-        if line is not None:
+    def _remove_waiter(self, tenant: str, waiter: "asyncio.Future[None]") -> None:
+        queue = self._queues.get(tenant)
+        if queue is not None:
             with suppress(ValueError):
-                line.remove(turn)
-            if not line:
-                del self._lines[tenant]
+                queue.remove(waiter)
+            if not queue:
+                del self._queues[tenant]
 
 
 class Gates:
@@ -182,57 +182,57 @@ class Gates:
             return math.ceil(whole / processes)
 
         at_work, waiting = (64, 64) if searches_wait else (2 * cores, 14 * cores)
-        pressure = None if searches_wait else Pressure(share(at_work), share(waiting))
-        self.searches = Gate(share(at_work), share(waiting), pressure)
+        queue_limit = None if searches_wait else TenantQueueLimit(share(at_work), share(waiting))
+        self.searches = Gate(share(at_work), share(waiting), queue_limit)
         self.answers = Gate(share(64), share(64))
         self.writes = Gate(share(16), share(32))
 
-    def of(self, method: str, path: str) -> Gate:
+    def gate_for(self, method: str, path: str) -> Gate:
         """Return the gate at which a request with this method and path queues."""
-        if self._has_model and path in _ANSWERED_BY_A_MODEL:
+        if self._has_model and path in _ANSWER_PATHS:
             return self.answers
-        return self.writes if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITTEN) else self.searches
+        return self.writes if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITE_PATHS) else self.searches
 
     @property
-    def may_refuse(self) -> bool:
+    def may_reject(self) -> bool:
         """True if some gate might reject a request now."""
-        return self.searches.may_refuse or self.answers.may_refuse or self.writes.may_refuse
+        return self.searches.may_reject or self.answers.may_reject or self.writes.may_reject
 
     def close(self) -> None:
         """Reject all requests because the service is stopping."""
-        for gate in self.named().values():
+        for gate in self.by_name().values():
             gate.close()
 
-    def named(self) -> dict[str, Gate]:
+    def by_name(self) -> dict[str, Gate]:
         """Return the gates by name."""
         return {"searches": self.searches, "answers": self.answers, "writes": self.writes}
 
 
-class Admission:
+class AdmissionMiddleware:
     """ASGI middleware that queues each request at its gate, and cancels its processing if the client disconnects.
 
     Requests without a caller skip the queue: they are cheap, and some report the health of the service.
 
     Args:
-        patience_s: maximum seconds in the queue. Waiting uses up the request's time limit, which counts from arrival.
+        max_wait_s: maximum seconds in the queue. Waiting uses up the request's time limit, which counts from arrival.
     """
 
-    def __init__(self, app: ASGIApp, *, gates: Gates, patience_s: float) -> None:
-        self._app, self._gates, self._patience_s = app, gates, patience_s
+    def __init__(self, app: ASGIApp, *, gates: Gates, max_wait_s: float) -> None:
+        self._app, self._gates, self._max_wait_s = app, gates, max_wait_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         caller: Caller | None = scope.get("state", {}).get("caller")
         if scope["type"] != "http" or caller is None:
             await self._app(scope, receive, send)
             return
-        gate = self._gates.of(scope["method"], scope["path"])
+        gate = self._gates.gate_for(scope["method"], scope["path"])
 
         async def work(receive: Receive) -> None:
             try:
-                async with gate.admitted(caller.tenant, self._patience_s):
+                async with gate.admit(caller.tenant, self._max_wait_s):
                     await self._app(scope, receive, send)
             except Problem as problem:
-                await respond(scope, problem)(scope, receive, send)
+                await problem_response(scope, problem)(scope, receive, send)
 
         await _while_connected(work, receive)
 
@@ -274,6 +274,6 @@ async def _while_connected(work: Callable[[Receive], Awaitable[None]], receive: 
             await asyncio.gather(task, return_exceptions=True)
 
 
-def overloaded() -> Problem:
+def overloaded_problem() -> Problem:
     """Return the 503 for a request that finds no room."""
-    return unavailable("too many requests at once; try again", kind="overloaded")
+    return unavailable_problem("too many requests at once; try again", kind="overloaded")

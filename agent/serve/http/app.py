@@ -8,34 +8,39 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from agent.serve import identity
+from agent.serve import authentication
+from agent.serve.authentication import Authenticator, RecentTenants
 from agent.serve.http import (
     console,
     dify,
     documents,
+    maintenance,
     mcp,
     native,
+    open_webui,
     openai_chat,
     openapi,
     problems,
-    rebuilding,
     records,
     rerank,
     status,
     syncs,
     tenant,
     vector_stores,
-    web_search,
 )
-from agent.serve.http.admission import Admission, Gates
-from agent.serve.http.early_refusal import EarlyRefusal
-from agent.serve.http.limits import Bodies, Callers, Envelope, Origins
-from agent.serve.http.observing import Figures, Observation, Observing
-from agent.serve.identity import Identify, RecentTenants
+from agent.serve.http.admission import AdmissionMiddleware, Gates
+from agent.serve.http.early_rejection import EarlyRejection
+from agent.serve.http.middleware import (
+    AuthenticationMiddleware,
+    BodyMiddleware,
+    OriginMiddleware,
+    RequestContextMiddleware,
+)
+from agent.serve.http.observability import CollectMetrics, Observability, ObservabilityMiddleware
 from agent.service.service import Service
 
 if TYPE_CHECKING:
-    from agent.observe.telemetry import Tracing
+    from agent.observe.spans import SpanRecorder
 
 OPEN = frozenset({"/", "/favicon.ico", "/healthz", "/readyz", "/metrics", "/openapi.json"})
 """Paths answered for everyone and at any load: they expose no tenant's data."""
@@ -46,27 +51,29 @@ OPEN_BELOW = "/console/"
 def create_app(
     service: Service,
     *,
-    identify: Identify | None = None,
-    tracing: "Tracing | None" = None,
+    authenticate: Authenticator | None = None,
+    span_recorder: "SpanRecorder | None" = None,
     processes: int = 1,
-    everyone: Figures | None = None,
+    collect_metrics: CollectMetrics | None = None,
 ) -> FastAPI:
     """Build the application over an open service.
 
     Args:
-        identify: maps a request to its caller. None means AUTH=off: every caller is the tenant of the settings, and
+        authenticate: maps a request to its caller. None means AUTH=off: every caller is the tenant of the settings, and
             only requests to local host names are answered.
-        tracing: destination of the spans; None for no spans.
+        span_recorder: creates the spans; None for no spans.
         processes: number of server processes; this process admits its share of the load.
-        everyone: returns the metrics of all processes; None if there is only one.
+        collect_metrics: returns the metrics of all processes; None if there is only one.
     """
-    keys = identify is not None
-    identify = identify or identity.everyone(service.settings.tenant)
-    seen = RecentTenants()
+    keys = authenticate is not None
+    authenticate = authenticate or authentication.anonymous_authenticator(service.settings.tenant)
+    recent_tenants = RecentTenants()
     has_model = service.answerer.model is not None
-    gates = Gates(has_model=has_model, searches_wait=service.settings.waits_for_others, processes=processes)
-    observation = Observation(service, gates.named(), tracing, everyone)
-    callers = Middleware(Callers, identify=identify, is_open=is_open, seen=seen)
+    gates = Gates(has_model=has_model, searches_wait=service.settings.uses_external_services, processes=processes)
+    observability = Observability(service, gates.by_name(), span_recorder, collect_metrics)
+    callers = Middleware(
+        AuthenticationMiddleware, authenticate=authenticate, is_open=is_open, recent_tenants=recent_tenants
+    )
     app = FastAPI(
         title="signalbox",
         version=version("signalbox-retrieval"),
@@ -77,31 +84,35 @@ def create_app(
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
         middleware=[
-            Middleware(Envelope),
-            Middleware(Observing, observation=observation),
-            Middleware(Origins, loopback_only=not keys),
+            Middleware(RequestContextMiddleware),
+            Middleware(ObservabilityMiddleware, observability=observability),
+            Middleware(OriginMiddleware, loopback_only=not keys),
             callers,
-            Middleware(Bodies),
-            Middleware(Admission, gates=gates, patience_s=service.settings.timeout_s),
+            Middleware(BodyMiddleware),
+            Middleware(AdmissionMiddleware, gates=gates, max_wait_s=service.settings.timeout_s),
             callers,  # again, because the key may have been revoked while the request was uploaded or waited
-            Middleware(tenant.Quotas),
+            Middleware(tenant.QuotaHeaderMiddleware),
         ],
     )
     app.state.service = service
     app.state.grace_s, app.state.stop_jobs = service.settings.grace_s, service.worker.stop
-    app.state.identify = identify
-    app.state.observation = observation
+    app.state.authenticate = authenticate
+    app.state.observability = observability
     app.state.gates = gates
-    app.state.early_refusal = EarlyRefusal(app, gates, observation, seen=seen, is_open=is_open)
-    app.state.error_forms = openai_chat.ERROR_FORMS | vector_stores.ERROR_FORMS | dify.ERROR_FORMS | rerank.ERROR_FORMS
+    app.state.early_rejection = EarlyRejection(
+        app, gates, observability, recent_tenants=recent_tenants, is_open=is_open
+    )
+    app.state.error_formatters = (
+        openai_chat.ERROR_FORMATTERS | vector_stores.ERROR_FORMATTERS | dify.ERROR_FORMATTERS | rerank.ERROR_FORMATTERS
+    )
     """Functions that turn a Problem into a response, by path prefix: some clients expect another form of errors."""
     routers = [*_stateless_routers(), mcp.router()]
     for router in routers:
         app.include_router(router)
     app.state.routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     """All routes, for middleware that handles a request before it is routed."""
-    problems.install(app)
-    openapi.document(app, routers, is_open=is_open, keys=keys)
+    problems.install_error_handlers(app)
+    openapi.complete_openapi(app, routers, is_open=is_open, keys=keys)
     return app
 
 
@@ -115,7 +126,7 @@ def _stateless_routers() -> list[APIRouter]:
     families = (
         native,
         documents,
-        rebuilding,
+        maintenance,
         records,
         syncs,
         tenant,
@@ -124,7 +135,7 @@ def _stateless_routers() -> list[APIRouter]:
         vector_stores,
         dify,
         rerank,
-        web_search,
+        open_webui,
         console,
     )
     routers = [family.router() for family in families]

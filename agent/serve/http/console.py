@@ -39,16 +39,16 @@ def router() -> APIRouter:
 
 async def page() -> Response:
     """Return the page."""
-    return _answer("index.html")
+    return _file_response("index.html")
 
 
 async def asset(name: str) -> Response:
     """Return one of the page's files."""
-    return _answer(name)
+    return _file_response(name)
 
 
-def _answer(name: str) -> Response:
-    content = _contents().get(name)
+def _file_response(name: str) -> Response:
+    content = _console_files().get(name)
     if content is None:
         raise Problem(404, "not-found", "the console has no such file")
     kind = _TYPES[name[name.rindex(".") :]]
@@ -56,7 +56,7 @@ def _answer(name: str) -> Response:
 
 
 @cache
-def _contents() -> dict[str, bytes]:
+def _console_files() -> dict[str, bytes]:
     """Return all files by name. A request path is only used as a key here, never as a file path."""
     folder = files("agent.serve").joinpath("console")
     return {one.name: one.read_bytes() for one in folder.iterdir() if one.name.endswith(tuple(_TYPES))}

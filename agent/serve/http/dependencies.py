@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from agent.serve.identity import Caller, Forbidden, Unauthenticated
+from agent.serve.authentication import Caller, Forbidden, Unauthenticated
 from agent.service.service import Service
 
 _NOTABLE_WAIT_S = 0.05
@@ -28,7 +28,7 @@ async def _caller(request: Request) -> Caller:
 
 async def _writer(request: Request) -> Caller:
     caller = await _caller(request)
-    if not caller.writes:
+    if not caller.can_write:
         raise Forbidden("callers limited to certain principals may not store or delete documents or see jobs")
     return caller
 
@@ -43,8 +43,8 @@ def waited_s(request: Request) -> float:
     return passed_s if passed_s >= _NOTABLE_WAIT_S else 0.0
 
 
-TheService = Annotated[Service, Depends(_service)]
-TheCaller = Annotated[Caller, Depends(_caller)]
-TheWriter = Annotated[Caller, Depends(_writer)]
-WaitedS = Annotated[float, Depends(_waited_s)]
+ServiceDep = Annotated[Service, Depends(_service)]
+CallerDep = Annotated[Caller, Depends(_caller)]
+WriterDep = Annotated[Caller, Depends(_writer)]
+WaitedDep = Annotated[float, Depends(_waited_s)]
 """Seconds since the request arrived; see `waited_s`."""

@@ -6,10 +6,18 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 
 from agent.serve.http import dify_filters
-from agent.serve.http.bodies import JsonBody
-from agent.serve.http.compatible import Question, Tolerant, above, gives, hits_of, name_of, refusal
-from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
-from agent.serve.http.native import answer, asked
+from agent.serve.http.compatibility import (
+    LenientModel,
+    QueryText,
+    document_title,
+    error_response,
+    openapi_responses,
+    require_hits,
+    scored_hits,
+)
+from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
+from agent.serve.http.json_body import JsonBody
+from agent.serve.http.native import json_response, service_arguments
 from agent.serve.http.problems import Problem
 from agent.service.service import Service
 from agent.types import MAX_TOP_K, RankedHit, Request
@@ -23,7 +31,7 @@ Name = Annotated[str, Field(min_length=1, max_length=256)]
 Value = str | int | float | bool
 
 
-class Condition(Tolerant):
+class Condition(LenientModel):
     """A condition on metadata. Older versions of Dify send `name` as a list."""
 
     name: Name | Annotated[list[Name], Field(min_length=1, max_length=16)]
@@ -31,29 +39,29 @@ class Condition(Tolerant):
     value: Value | Annotated[list[Value], Field(max_length=1000)] | None = None
 
 
-class MetadataCondition(Tolerant):
+class MetadataCondition(LenientModel):
     logical_operator: Literal["and", "or"] | None = None
     conditions: Annotated[list[Condition], Field(max_length=MOST_CONDITIONS)] | None = None
 
 
-class RetrievalSetting(Tolerant):
+class RetrievalSetting(LenientModel):
     """`score_threshold` applies to `Record.score`; 0 and null drop nothing."""
 
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
     score_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-class Retrieval(Tolerant):
+class Retrieval(LenientModel):
     """A question to a knowledge base."""
 
     knowledge_id: Annotated[str, Field(min_length=1, max_length=128)]
-    query: Question
+    query: QueryText
     retrieval_setting: RetrievalSetting
     metadata_condition: MetadataCondition | None = None
 
 
 class Record(BaseModel):
-    """A passage; its score is that of `compatible.above`."""
+    """A passage; its score is that of `compatibility.scored_hits`."""
 
     content: str
     score: float
@@ -85,35 +93,35 @@ _EXAMPLE = {
 def router() -> APIRouter:
     """Return the routes of this module."""
     routes = APIRouter(tags=["compatible"])
-    routes.post("/retrieval", responses=gives(Records, DifyError))(retrieval)
+    routes.post("/retrieval", responses=openapi_responses(Records, DifyError))(retrieval)
     return routes
 
 
 def dify_error(problem: Problem) -> Response:
     """Return the problem as a `DifyError` response; a 422 becomes a 400."""
     code = {401: 1001 if problem.errors else 1002, 404: 2001, 422: 400}.get(problem.status, problem.status)
-    return refusal(problem, DifyError(error_code=code, error_msg=problem.detail))
+    return error_response(problem, DifyError(error_code=code, error_msg=problem.detail))
 
 
-ERROR_FORMS = {"/retrieval": dify_error}
+ERROR_FORMATTERS = {"/retrieval": dify_error}
 
 
 async def retrieval(
-    service: TheService,
-    caller: TheCaller,
-    waited_s: WaitedS,
+    service: ServiceDep,
+    caller: CallerDep,
+    waited_s: WaitedDep,
     body: Annotated[Retrieval, Depends(JsonBody(Retrieval, example=_EXAMPLE))],
 ) -> Response:
     """Return passages of a collection in the form of Dify's external knowledge API."""
     setting = body.retrieval_setting
-    wanted = await _filter(service, caller.viewer, body)
-    asks = Request(query=body.query, collection=body.knowledge_id, filter=wanted, top_k=setting.top_k)
-    result = await service.retrieve(**asked(caller, asks, service.settings, waited_s))
-    return answer(
+    wanted = await _translate_filter(service, caller.viewer, body)
+    request = Request(query=body.query, collection=body.knowledge_id, filter=wanted, top_k=setting.top_k)
+    result = await service.retrieve(**service_arguments(caller, request, service.settings, waited_s))
+    return json_response(
         Records(
             records=[
-                Record(content=hit.text, score=score, title=name_of(hit), metadata=_metadata(hit))
-                for hit, score in above(hits_of(result), setting.score_threshold)
+                Record(content=hit.text, score=score, title=document_title(hit), metadata=_metadata(hit))
+                for hit, score in scored_hits(require_hits(result), setting.score_threshold)
             ]
         )
     )
@@ -124,23 +132,23 @@ def _metadata(hit: RankedHit) -> dict[str, Any]:
     return own | hit.metadata
 
 
-async def _filter(service: Service, viewer: Viewer, body: Retrieval) -> dict[str, Any] | None:
+async def _translate_filter(service: Service, viewer: Viewer, body: Retrieval) -> dict[str, Any] | None:
     wanted = body.metadata_condition
     if wanted is None or not wanted.conditions:
         return None
     try:
-        fields, held = await service.fields(body.knowledge_id, tenant=viewer)
+        fields, field_values = await service.fields(body.knowledge_id, tenant=viewer)
     except UnknownCollection:
         if body.knowledge_id not in service.pipeline.sources:
             raise
-        fields, held = {}, {}  # not a collection, but an external source with documents of its own
+        fields, field_values = {}, {}  # not a collection, but an external source with documents of its own
     parts = [
-        dify_filters.condition(
+        dify_filters.translate_condition(
             [one.name] if isinstance(one.name, str) else one.name,
             one.comparison_operator,
             one.value,
             fields,
-            held,
+            field_values,
             f"metadata_condition.conditions.{n}",
         )
         for n, one in enumerate(wanted.conditions)

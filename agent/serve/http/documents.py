@@ -7,25 +7,27 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from agent.serve.http import shapes
-from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService, TheWriter, WaitedS
-from agent.serve.http.native import Name, answer, gives
+from agent.serve.http import schemas
+from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep, WriterDep
+from agent.serve.http.json_body import JsonBody
+from agent.serve.http.native import CollectionParam, json_response, openapi_response
 from agent.serve.http.problems import Problem
 from agent.types import LEAST_TIMEOUT_S
 from retrievers.core.errors import NotFound
-from retrievers.ingest.job_types import DeadLetter, Job
-from retrievers.ingest.jobs import MAX_LISTED
+from retrievers.ingest.jobs.job_queue import MAX_LISTED
+from retrievers.ingest.jobs.job_types import DeadLetter, Job
 
 _EXAMPLE = {
     "collection": "notes",
     "documents": [{"id": "a/1", "title": "Rollback", "text": "We rolled back.", "metadata": {"team": "payments"}}],
 }
 _UNFINISHED = ("queued", "running")
-_LOOK_AGAIN_S = 10
+_RETRY_AFTER_S = 10
 _FILE = {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
-Id = Annotated[str, Path(description="id of the document; it may contain slashes", min_length=1, max_length=512)]
+DocumentIdParam = Annotated[
+    str, Path(description="id of the document; it may contain slashes", min_length=1, max_length=512)
+]
 FileName = Annotated[str, Path(description="name of the file; it may contain slashes", min_length=1, max_length=512)]
 JobId = Annotated[str, Path(description="job_id of an earlier answer", min_length=1, max_length=64)]
 
@@ -34,24 +36,26 @@ def router() -> APIRouter:
     """Return the routes of this module."""
     routes = APIRouter(prefix="/v1")
     one_document, one_job = "/documents/{collection}/{id:path}", "/jobs/{id}"
-    stored = gives(shapes.Ingested) | gives(shapes.Accepted, 202)
+    stored = openapi_response(schemas.Ingested) | openapi_response(schemas.Accepted, 202)
     routes.post("/documents", tags=["documents"], responses=stored)(add_documents)
-    routes.get(one_document, tags=["documents"], responses=gives(shapes.DocumentBody))(get_document)
-    routes.delete(one_document, tags=["documents"], responses=gives(shapes.Deleted))(delete_document)
+    routes.get(one_document, tags=["documents"], responses=openapi_response(schemas.DocumentBody))(get_document)
+    routes.delete(one_document, tags=["documents"], responses=openapi_response(schemas.Deleted))(delete_document)
     routes.put("/files/{collection}/{name:path}", tags=["documents"], responses=stored,
                openapi_extra={"requestBody": _FILE})(upload_file)  # fmt: skip
-    routes.get("/jobs", tags=["jobs"], responses=gives(shapes.Jobs))(list_jobs)
-    routes.get(one_job, tags=["jobs"], responses=gives(shapes.JobBody))(get_job)
-    routes.post(f"{one_job}/cancel", tags=["jobs"], responses=gives(shapes.JobBody))(cancel_job)
-    routes.post(f"{one_job}/retry", tags=["jobs"], status_code=202, responses=gives(shapes.JobBody, 202))(retry_job)
+    routes.get("/jobs", tags=["jobs"], responses=openapi_response(schemas.Jobs))(list_jobs)
+    routes.get(one_job, tags=["jobs"], responses=openapi_response(schemas.JobBody))(get_job)
+    routes.post(f"{one_job}/cancel", tags=["jobs"], responses=openapi_response(schemas.JobBody))(cancel_job)
+    routes.post(f"{one_job}/retry", tags=["jobs"], status_code=202, responses=openapi_response(schemas.JobBody, 202))(
+        retry_job
+    )
     return routes
 
 
 async def add_documents(
-    service: TheService,
-    caller: TheWriter,
-    body: Annotated[shapes.NewDocuments, Depends(JsonBody(shapes.NewDocuments, items="documents", example=_EXAMPLE))],
-    waited_s: WaitedS,  # after the body, so that the time to read it counts
+    service: ServiceDep,
+    caller: WriterDep,
+    body: Annotated[schemas.NewDocuments, Depends(JsonBody(schemas.NewDocuments, items="documents", example=_EXAMPLE))],
+    waited_s: WaitedDep,  # after the body, so that the time to read it counts
 ) -> Response:
     """Store documents. Stored documents that are unchanged cost nothing.
 
@@ -61,14 +65,14 @@ async def add_documents(
     """
     within_s = None if body.timeout_s is None else max(body.timeout_s - waited_s, LEAST_TIMEOUT_S)
     job = await service.submit(
-        body.collection, _taken(body.documents), wait=body.wait, tenant=caller.viewer, within_s=within_s
+        body.collection, _take_items(body.documents), wait=body.wait, tenant=caller.viewer, within_s=within_s
     )
     if body.wait and body.timeout_s is not None and job.status in _UNFINISHED:
         raise _still_storing(job, body.timeout_s)
-    return await asyncio.to_thread(_answer, job, wait=body.wait)
+    return await asyncio.to_thread(_ingest_response, job, wait=body.wait)
 
 
-def _taken(items: list[Any]) -> list[Any]:
+def _take_items(items: list[Any]) -> list[Any]:
     """Return a copy of the list and empty the list, so that the body does not keep its documents in memory."""
     taken = items[:]
     items.clear()
@@ -77,10 +81,10 @@ def _taken(items: list[Any]) -> list[Any]:
 
 async def upload_file(
     request: Request,
-    service: TheService,
-    caller: TheWriter,
-    waited_s: WaitedS,
-    collection: Name,
+    service: ServiceDep,
+    caller: WriterDep,
+    waited_s: WaitedDep,
+    collection: CollectionParam,
     name: FileName,
     wait: Annotated[bool, Query(description="wait until the documents are stored")] = True,
 ) -> Response:
@@ -92,61 +96,65 @@ async def upload_file(
     """
     data, within_s = await request.body(), max(service.settings.timeout_s - waited_s, LEAST_TIMEOUT_S)
     job = await service.submit_file(collection, name, data, wait=wait, tenant=caller.viewer, within_s=within_s)
-    return await asyncio.to_thread(_answer, job, wait=wait and job.status not in _UNFINISHED)
+    return await asyncio.to_thread(_ingest_response, job, wait=wait and job.status not in _UNFINISHED)
 
 
-async def get_document(service: TheService, caller: TheCaller, collection: Name, id: Id) -> Response:
+async def get_document(
+    service: ServiceDep, caller: CallerDep, collection: CollectionParam, id: DocumentIdParam
+) -> Response:
     """Return one stored document."""
     found = await service.document(collection, id, tenant=caller.viewer)
-    return answer(shapes.DocumentBody(**asdict(found)))
+    return json_response(schemas.DocumentBody(**asdict(found)))
 
 
-async def delete_document(service: TheService, caller: TheWriter, collection: Name, id: Id) -> Response:
+async def delete_document(
+    service: ServiceDep, caller: WriterDep, collection: CollectionParam, id: DocumentIdParam
+) -> Response:
     """Delete one document and everything derived from it."""
     count = await service.delete(collection, id, tenant=caller.viewer)
     if not count:
         raise NotFound(f'collection "{collection}" has no document "{id[:80]}" that you may read', where="id")
-    return answer(shapes.Deleted(collection=collection, deleted=count))
+    return json_response(schemas.Deleted(collection=collection, deleted=count))
 
 
 async def list_jobs(
-    service: TheService,
-    caller: TheWriter,
+    service: ServiceDep,
+    caller: WriterDep,
     limit: Annotated[int, Query(ge=1, le=MAX_LISTED, description="how many")] = 50,
 ) -> Response:
     """Return the latest jobs, newest first."""
     found = await service.jobs(limit=limit, tenant=caller.viewer)
-    return answer(shapes.Jobs(jobs=[shapes.JobSummary(**summary(job)) for job in found]))
+    return json_response(schemas.Jobs(jobs=[schemas.JobSummary(**job_fields(job)) for job in found]))
 
 
-async def get_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
+async def get_job(service: ServiceDep, caller: WriterDep, id: JobId) -> Response:
     """Return the progress of a job and its failed documents."""
-    return await job_answer(await service.job(id, tenant=caller.viewer))
+    return await job_response(await service.job(id, tenant=caller.viewer))
 
 
-async def retry_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
+async def retry_job(service: ServiceDep, caller: WriterDep, id: JobId) -> Response:
     """Retry the failed documents of a job. Newer versions of them are not replaced."""
-    return await job_answer(await service.retry_job(id, tenant=caller.viewer), 202)
+    return await job_response(await service.retry_job(id, tenant=caller.viewer), 202)
 
 
-async def cancel_job(service: TheService, caller: TheWriter, id: JobId) -> Response:
+async def cancel_job(service: ServiceDep, caller: WriterDep, id: JobId) -> Response:
     """Cancel a rebuild, which leaves the collection unchanged, or a sync, which keeps the documents stored so far.
 
     Jobs of uploaded documents cannot be cancelled.
     """
-    return await job_answer(await service.cancel_job(id, tenant=caller.viewer))
+    return await job_response(await service.cancel_job(id, tenant=caller.viewer))
 
 
-def _answer(job: Job, *, wait: bool) -> Response:
+def _ingest_response(job: Job, *, wait: bool) -> Response:
     if not wait:
-        return answer(shapes.Accepted(job_id=job.id, status=job.status), 202)
-    failed = [shapes.FailedDocument(index=one.index, id=one.id, reason=one.reason) for one in job.failures]
+        return json_response(schemas.Accepted(job_id=job.id, status=job.status), 202)
+    failed = [schemas.FailedDocument(index=one.index, id=one.id, reason=one.reason) for one in job.failures]
     if job.status == "failed":
         # A client that reads only the status must not take this for a success.
         detail = f"{job.error}; the first reason: {failed[0].reason}" if failed else str(job.error)
         raise Problem(422, "nothing-stored", detail, job_id=job.id, failed=failed)
     counts = {"inserted": job.inserted, "updated": job.updated, "unchanged": job.unchanged}
-    return answer(shapes.Ingested(job_id=job.id, failed=failed, **counts))
+    return json_response(schemas.Ingested(job_id=job.id, failed=failed, **counts))
 
 
 def _still_storing(job: Job, timeout_s: float) -> Problem:
@@ -155,22 +163,22 @@ def _still_storing(job: Job, timeout_s: float) -> Problem:
         f"the documents take longer than the {timeout_s:g} s of this request: {stored}, and job {job.id} goes on with "
         f"the others; do not send them again, see /v1/jobs/{job.id}"
     )
-    return Problem(503, "still-storing", detail, headers={"Retry-After": str(_LOOK_AGAIN_S)}, job_id=job.id)
+    return Problem(503, "still-storing", detail, headers={"Retry-After": str(_RETRY_AFTER_S)}, job_id=job.id)
 
 
-async def job_answer(job: Job, status: int = 200) -> Response:
+async def job_response(job: Job, status: int = 200) -> Response:
     """Return a job with its failed documents as a response, made in a thread because there may be thousands."""
     return await asyncio.to_thread(
-        lambda: answer(shapes.JobBody(**summary(job), failed=failed_letters(job.failures)), status)
+        lambda: json_response(schemas.JobBody(**job_fields(job), failed=failed_documents(job.failures)), status)
     )
 
 
-def failed_letters(failures: Sequence[DeadLetter]) -> list[shapes.FailedLetter]:
+def failed_documents(failures: Sequence[DeadLetter]) -> list[schemas.FailedLetter]:
     """Return failed documents for a response."""
-    return [shapes.FailedLetter(**asdict(one)) for one in failures]
+    return [schemas.FailedLetter(**asdict(one)) for one in failures]
 
 
-def summary(job: Job) -> dict[str, Any]:
+def job_fields(job: Job) -> dict[str, Any]:
     """Return a job as keyword arguments of `shapes.JobSummary`."""
     shown = {one.name: getattr(job, one.name) for one in fields(job) if one.name != "failures"}
     return {"job_id": shown.pop("id"), "failed_count": shown.pop("failed"), **shown}

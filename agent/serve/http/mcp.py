@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from agent.serve.excess import OF_CALL
-from agent.serve.http.bodies import LARGE_BODY_BYTES, check_content_type, check_crowd
+from agent.serve.authentication import Caller
 from agent.serve.http.dependencies import waited_s
+from agent.serve.http.json_body import LARGE_BODY_BYTES, check_content_type, check_value_count
 from agent.serve.http.problems import Problem
-from agent.serve.identity import Caller
+from agent.serve.request_limits import TOOL_CALL_LIMITS
 from agent.service.service import Service
 
 _MOST_BYTES = 1 << 20
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def router() -> APIRouter:
     """Return the endpoint's routes. They are not part of the OpenAPI document."""
-    endpoint = Endpoint()
+    endpoint = McpEndpoint()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -44,7 +44,7 @@ def router() -> APIRouter:
     return APIRouter(routes=routes, lifespan=lifespan)
 
 
-class Endpoint:
+class McpEndpoint:
     """ASGI endpoint of MCP's streamable HTTP without sessions: each request is independent and gets one JSON document.
 
     So each request is authorised by its own key, any process can answer it, and a restart loses nothing. A client
@@ -65,12 +65,12 @@ class Endpoint:
         body = await request.body()
         if len(body) > _MOST_BYTES:
             raise Problem(413, "body-too-large", f"a message of MCP is at most {_MOST_BYTES >> 20} MiB")
-        manager = await self._started(request.app.state.service)
+        manager = await self._start_manager(request.app.state.service)
         _check_accept(request)
         if len(body) > LARGE_BODY_BYTES:
-            await asyncio.to_thread(_check, body)
+            await asyncio.to_thread(_check_message, body)
         else:
-            _check(body)
+            _check_message(body)
 
         async def replay() -> Message:
             return {"type": "http.request", "body": body, "more_body": False}
@@ -83,7 +83,7 @@ class Endpoint:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
-    async def _started(self, service: Service) -> "StreamableHTTPSessionManager":
+    async def _start_manager(self, service: Service) -> "StreamableHTTPSessionManager":
         if self._manager is None or self._running is None or self._running.done():
             self._manager = asyncio.get_running_loop().create_future()
             self._running = asyncio.create_task(self._run(service, self._manager))
@@ -140,14 +140,14 @@ def _check_accept(request: Request) -> None:
         raise Problem(406, "not-acceptable", "send the header Accept: application/json, text/event-stream")
 
 
-def _check(body: bytes) -> None:
+def _check_message(body: bytes) -> None:
     """Reject a body that is not a message of the protocol with a problem, as other endpoints do."""
     from mcp_types import jsonrpc_message_adapter
 
-    from agent.serve.mcp.server import unreadable
+    from agent.serve.mcp.server import malformed_message_reason
 
-    check_crowd(body, OF_CALL)
+    check_value_count(body, TOOL_CALL_LIMITS)
     try:
         jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValidationError as error:
-        raise Problem(400, "malformed-message", f"the body is {unreadable(error)}") from None
+        raise Problem(400, "malformed-message", f"the body is {malformed_message_reason(error)}") from None

@@ -13,12 +13,12 @@ from fastapi.sse import EventSourceResponse, format_sse_event
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from agent.serve.deadline import left_s
-from agent.serve.http import shapes
-from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService, TheWriter, WaitedS
+from agent.serve.authentication import Caller
+from agent.serve.deadline import remaining_timeout_s
+from agent.serve.http import schemas
+from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep, WriterDep
+from agent.serve.http.json_body import JsonBody
 from agent.serve.http.problems import logged_problem, problem_body
-from agent.serve.identity import Caller
 from agent.settings import Settings
 from agent.types import Answer, AskRequest, AugmentRequest, Prompt, Request, Result
 
@@ -28,60 +28,66 @@ _MOST_TRACES = 200
 
 _log = logging.getLogger(__name__)
 
-Name = Annotated[str, Path(description="name of the collection", min_length=1, max_length=128)]
+CollectionParam = Annotated[str, Path(description="name of the collection", min_length=1, max_length=128)]
 TraceId = Annotated[str, Path(description="trace_id of an answer", min_length=1, max_length=64)]
-AnswerTo = dict[int | str, dict[str, Any]]
+OpenApiResponses = dict[int | str, dict[str, Any]]
 
 
 def router() -> APIRouter:
     """Return the routes of this module."""
     routes = APIRouter(prefix="/v1")
     one_trace = "/traces/{id}"
-    routes.post("/retrieve", tags=["questions"], responses=gives(Result))(retrieve)
-    routes.post("/augment", tags=["questions"], responses=gives(Prompt))(augment)
+    routes.post("/retrieve", tags=["questions"], responses=openapi_response(Result))(retrieve)
+    routes.post("/augment", tags=["questions"], responses=openapi_response(Prompt))(augment)
     routes.post("/ask", tags=["questions"], responses=_STREAM, response_class=Response)(ask)
-    routes.get("/sources", tags=["questions"], responses=gives(shapes.Sources))(list_sources)
-    routes.get("/collections", tags=["documents"], responses=gives(shapes.Collections))(list_collections)
-    routes.get("/collections/{name}", tags=["documents"], responses=gives(shapes.CollectionBody))(get_collection)
-    routes.put("/collections/{name}", tags=["documents"], responses=gives(shapes.CollectionBody))(declare_collection)
-    routes.delete("/collections/{name}", tags=["documents"], responses=gives(shapes.Deleted))(delete_collection)
-    routes.get("/traces", tags=["traces"], responses=gives(shapes.Traces))(list_traces)
-    routes.get(one_trace, tags=["traces"], responses=gives(shapes.TraceBody))(get_trace)
+    routes.get("/sources", tags=["questions"], responses=openapi_response(schemas.Sources))(list_sources)
+    routes.get("/collections", tags=["documents"], responses=openapi_response(schemas.Collections))(list_collections)
+    routes.get("/collections/{name}", tags=["documents"], responses=openapi_response(schemas.CollectionBody))(
+        get_collection
+    )
+    routes.put("/collections/{name}", tags=["documents"], responses=openapi_response(schemas.CollectionBody))(
+        declare_collection
+    )
+    routes.delete("/collections/{name}", tags=["documents"], responses=openapi_response(schemas.Deleted))(
+        delete_collection
+    )
+    routes.get("/traces", tags=["traces"], responses=openapi_response(schemas.Traces))(list_traces)
+    routes.get(one_trace, tags=["traces"], responses=openapi_response(schemas.TraceBody))(get_trace)
     routes.post(f"{one_trace}/replay", tags=["traces"], responses=_REPLAYED)(replay_trace)
-    routes.post("/feedback", tags=["traces"], responses=gives(shapes.Judged))(give_feedback)
+    routes.post("/feedback", tags=["traces"], responses=openapi_response(schemas.Judged))(give_feedback)
     return routes
 
 
-def answer(shape: BaseModel, status: int = 200) -> Response:
+def json_response(body: BaseModel, status: int = 200) -> Response:
     """Return a model as a JSON response, without validating it again."""
-    return Response(shape.model_dump_json(), status, media_type="application/json")
+    return Response(body.model_dump_json(), status, media_type="application/json")
 
 
 async def retrieve(
-    service: TheService,
-    caller: TheCaller,
-    waited_s: WaitedS,
+    service: ServiceDep,
+    caller: CallerDep,
+    waited_s: WaitedDep,
     body: Annotated[Request, Depends(JsonBody(Request, example=_QUESTION))],
 ) -> Response:
     """Return ranked hits for a question, with how they were found."""
-    return answer(await service.retrieve(**asked(caller, body, service.settings, waited_s)))
+    return json_response(await service.retrieve(**service_arguments(caller, body, service.settings, waited_s)))
 
 
 async def augment(
-    service: TheService,
-    caller: TheCaller,
-    waited_s: WaitedS,
+    service: ServiceDep,
+    caller: CallerDep,
+    waited_s: WaitedDep,
     body: Annotated[AugmentRequest, Depends(JsonBody(AugmentRequest, example=_QUESTION))],
 ) -> Response:
     """Return the single prompt for a question, with numbered citations."""
-    return answer(await service.augment(**asked(caller, body, service.settings, waited_s)))
+    return json_response(await service.augment(**service_arguments(caller, body, service.settings, waited_s)))
 
 
 async def ask(
     http: HttpRequest,
-    service: TheService,
-    caller: TheCaller,
-    waited_s: WaitedS,
+    service: ServiceDep,
+    caller: CallerDep,
+    waited_s: WaitedDep,
     body: Annotated[AskRequest, Depends(JsonBody(AskRequest, example=_QUESTION))],
 ) -> Response:
     """Stream the answer to a question as server-sent events.
@@ -89,7 +95,7 @@ async def ask(
     `text`: a piece of the answer as a JSON string. `answer`: the last event, the whole answer with its citations.
     `error`: a problem in place of the last event, if the answer failed.
     """
-    pieces = service.ask_stream(**asked(caller, body, service.settings, waited_s))
+    pieces = service.ask_stream(**service_arguments(caller, body, service.settings, waited_s))
     try:
         first = await anext(pieces)  # an error before the first piece gets its own status
     except BaseException:
@@ -100,72 +106,76 @@ async def ask(
     )
 
 
-async def list_sources(service: TheService, caller: TheCaller) -> Response:
+async def list_sources(service: ServiceDep, caller: CallerDep) -> Response:
     """Return the sources the caller may search."""
-    return answer(shapes.Sources(sources=list(await service.sources(tenant=caller.viewer))))
+    return json_response(schemas.Sources(sources=list(await service.sources(tenant=caller.viewer))))
 
 
-async def list_collections(service: TheService, caller: TheCaller) -> Response:
+async def list_collections(service: ServiceDep, caller: CallerDep) -> Response:
     """Return the collections the caller may see."""
     found = await service.collections(tenant=caller.viewer)
-    names = shapes.CollectionSummary.model_fields
-    summaries = [shapes.CollectionSummary(**{name: getattr(one, name) for name in names}) for one in found]
-    return answer(shapes.Collections(collections=summaries))
+    names = schemas.CollectionSummary.model_fields
+    summaries = [schemas.CollectionSummary(**{name: getattr(one, name) for name in names}) for one in found]
+    return json_response(schemas.Collections(collections=summaries))
 
 
-async def get_collection(service: TheService, caller: TheCaller, name: Name) -> Response:
+async def get_collection(service: ServiceDep, caller: CallerDep, name: CollectionParam) -> Response:
     """Return one collection with its field catalogue."""
-    return answer(shapes.CollectionBody(**await service.describe(name, tenant=caller.viewer)))
+    return json_response(schemas.CollectionBody(**await service.describe(name, tenant=caller.viewer)))
 
 
 async def declare_collection(
-    service: TheService,
-    caller: TheWriter,
-    name: Name,
-    body: Annotated[shapes.Declaration, Depends(JsonBody(shapes.Declaration, example=_DECLARATION))],
+    service: ServiceDep,
+    caller: WriterDep,
+    name: CollectionParam,
+    body: Annotated[schemas.Declaration, Depends(JsonBody(schemas.Declaration, example=_DECLARATION))],
 ) -> Response:
     """Declare a collection's fields, the name of its records and its description."""
     said = {name: getattr(body, name) for name in body.model_fields_set}
     schema = {name: value for name, value in said.items() if value is not None}
-    return answer(shapes.CollectionBody(**await service.declare(name, schema, tenant=caller.viewer)))
+    return json_response(schemas.CollectionBody(**await service.declare(name, schema, tenant=caller.viewer)))
 
 
-async def delete_collection(service: TheService, caller: TheWriter, name: Name) -> Response:
+async def delete_collection(service: ServiceDep, caller: WriterDep, name: CollectionParam) -> Response:
     """Delete a collection with all its documents."""
-    return answer(shapes.Deleted(collection=name, deleted=await service.delete(name, tenant=caller.viewer)))
+    return json_response(schemas.Deleted(collection=name, deleted=await service.delete(name, tenant=caller.viewer)))
 
 
 async def list_traces(
-    service: TheService,
-    caller: TheCaller,
+    service: ServiceDep,
+    caller: CallerDep,
     limit: Annotated[int, Query(ge=1, le=_MOST_TRACES, description="how many")] = 50,
 ) -> Response:
     """Return the latest traces, newest first."""
     found = await service.recent_traces(limit, tenant=caller.viewer)
-    return answer(shapes.Traces(traces=[shapes.TraceSummary(**one) for one in found]))
+    return json_response(schemas.Traces(traces=[schemas.TraceSummary(**one) for one in found]))
 
 
-async def get_trace(service: TheService, caller: TheCaller, id: TraceId) -> Response:
+async def get_trace(service: ServiceDep, caller: CallerDep, id: TraceId) -> Response:
     """Return how an answer was produced."""
-    return _json(await service.explain(id, tenant=caller.viewer))
+    return _plain_json_response(await service.explain(id, tenant=caller.viewer))
 
 
 async def replay_trace(
-    service: TheService,
-    caller: TheCaller,
+    service: ServiceDep,
+    caller: CallerDep,
     id: TraceId,
-    body: Annotated[shapes.Replay, Depends(JsonBody(shapes.Replay, optional=True, example={"changes": {"depth": 50}}))],
+    body: Annotated[
+        schemas.Replay, Depends(JsonBody(schemas.Replay, optional=True, example={"changes": {"depth": 50}}))
+    ],
 ) -> Response:
     """Repeat the request of a trace with changed settings, without calling a model."""
     result, difference = await service.replay_compared(id, tenant=caller.viewer, changes=body.changes)
     more = {"replay_of": id, "changes": body.changes, "difference": difference}
-    return _json({**result.model_dump(mode="json"), **more})
+    return _plain_json_response({**result.model_dump(mode="json"), **more})
 
 
 async def give_feedback(
-    service: TheService,
-    caller: TheCaller,
-    body: Annotated[shapes.Judgement, Depends(JsonBody(shapes.Judgement, example={"trace_id": "0" * 32, "score": 8}))],
+    service: ServiceDep,
+    caller: CallerDep,
+    body: Annotated[
+        schemas.Judgement, Depends(JsonBody(schemas.Judgement, example={"trace_id": "0" * 32, "score": 8}))
+    ],
 ) -> Response:
     """Rate an answer, or tell which documents its user opened or which filter is right."""
     await service.feedback(
@@ -176,10 +186,10 @@ async def give_feedback(
         filter=body.filter,
         tenant=caller.viewer,
     )
-    return answer(shapes.Judged(trace_id=body.trace_id, score=body.score))
+    return json_response(schemas.Judged(trace_id=body.trace_id, score=body.score))
 
 
-def asked(caller: Caller, body: Request, settings: Settings, waited_s: float = 0.0) -> dict[str, Any]:
+def service_arguments(caller: Caller, body: Request, settings: Settings, waited_s: float = 0.0) -> dict[str, Any]:
     """Return the fields that the client sent as keyword arguments of the service; `tenant` is the caller's viewer.
 
     Args:
@@ -187,7 +197,7 @@ def asked(caller: Caller, body: Request, settings: Settings, waited_s: float = 0
     """
     given = {name: getattr(body, name) for name in body.model_fields_set - {"principals"}}
     given["tenant"] = caller.on_behalf_of(body.principals).viewer
-    left = left_s(body.timeout_s, settings, waited_s, by_model=isinstance(body, AskRequest))
+    left = remaining_timeout_s(body.timeout_s, settings, waited_s, by_model=isinstance(body, AskRequest))
     return given if left is None else given | {"timeout_s": left}
 
 
@@ -216,17 +226,17 @@ def _event(piece: str | Answer) -> bytes:
     return format_sse_event(event="answer", data_str=piece.model_dump_json())
 
 
-def _json(value: Any) -> Response:
+def _plain_json_response(value: Any) -> Response:
     """Return JSON values as a response; infinite numbers and NaN become null."""
     return Response(to_json(value, inf_nan_mode="null"), media_type="application/json")
 
 
-def gives(shape: type[BaseModel], status: int = 200) -> AnswerTo:
-    """Return what the OpenAPI document lists as the response of an operation: `shape` for the status `status`."""
-    return {status: {"model": shape}}
+def openapi_response(body: type[BaseModel], status: int = 200) -> OpenApiResponses:
+    """Return what the OpenAPI document lists as the response of an operation: `body` for the status `status`."""
+    return {status: {"model": body}}
 
 
-_REPLAYED: AnswerTo = {200: {"model": shapes.Replayed | shapes.ReplayedPrompt | shapes.ReplayedAnswer}}
+_REPLAYED: OpenApiResponses = {200: {"model": schemas.Replayed | schemas.ReplayedPrompt | schemas.ReplayedAnswer}}
 _EVENT = {
     "type": "object",
     "properties": {
@@ -235,4 +245,6 @@ _EVENT = {
     },
     "required": ["event", "data"],
 }
-_STREAM: AnswerTo = {200: {"description": "server-sent events", "content": {"text/event-stream": {"schema": _EVENT}}}}
+_STREAM: OpenApiResponses = {
+    200: {"description": "server-sent events", "content": {"text/event-stream": {"schema": _EVENT}}}
+}

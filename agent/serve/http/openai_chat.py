@@ -14,14 +14,23 @@ from fastapi import APIRouter, Depends, Path, Response
 from fastapi.sse import EventSourceResponse, format_sse_event
 from pydantic import BaseModel
 
-from agent.chat.advisors.base import ChatAnswer
-from agent.serve.deadline import left_s
-from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
-from agent.serve.http.native import answer
-from agent.serve.http.openai_bodies import ANSWERS, MODELS, PROMPTS, ChatBody, ChatOptions, known_model, question_of
-from agent.serve.http.openai_errors import as_openai, error_of
-from agent.serve.http.openai_shapes import (
+from agent.chat.advisors.advisor import ChatAnswer
+from agent.serve.authentication import Caller
+from agent.serve.deadline import remaining_timeout_s
+from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
+from agent.serve.http.json_body import JsonBody
+from agent.serve.http.native import json_response
+from agent.serve.http.openai_errors import openai_error, openai_error_fields
+from agent.serve.http.openai_requests import (
+    ANSWER_MODEL,
+    MODELS,
+    PROMPT_MODEL,
+    ChatBody,
+    ChatOptions,
+    check_model,
+    question_fields,
+)
+from agent.serve.http.openai_schemas import (
     Completion,
     CompletionChoice,
     ErrorBody,
@@ -32,32 +41,31 @@ from agent.serve.http.openai_shapes import (
     Used,
 )
 from agent.serve.http.problems import Problem, field_problem, logged_problem, problem_of
-from agent.serve.identity import Caller
 from agent.service.service import Service
 from agent.types import AugmentRequest, Citation, FinishReason, Result, Usage
 from retrievers.core.errors import BadRequest
 
 _STARTED = int(time.time())
-_EXAMPLE = {"model": ANSWERS, "messages": [{"role": "user", "content": "Why did the payment service fail?"}]}
+_EXAMPLE = {"model": ANSWER_MODEL, "messages": [{"role": "user", "content": "Why did the payment service fail?"}]}
 # Proxies must not buffer the stream.
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 _log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
-ModelId = Annotated[str, Path(description="id of the model", min_length=1, max_length=128, examples=[ANSWERS])]
+ModelId = Annotated[str, Path(description="id of the model", min_length=1, max_length=128, examples=[ANSWER_MODEL])]
 
 
 def router() -> APIRouter:
     """Return the routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["openai"])
-    routes.post("/chat/completions", responses=_gives(Completion, _STREAM))(create_chat_completion)
-    routes.get("/models", responses=_gives(Models))(list_models)
-    routes.get("/models/{id}", responses=_gives(ModelEntry))(get_model)
+    routes.post("/chat/completions", responses=_openapi_responses(Completion, _STREAM))(create_chat_completion)
+    routes.get("/models", responses=_openapi_responses(Models))(list_models)
+    routes.get("/models/{id}", responses=_openapi_responses(ModelEntry))(get_model)
     return routes
 
 
-def _gives(shape: type[BaseModel], more: Json | None = None) -> dict[int | str, Json]:
+def _openapi_responses(shape: type[BaseModel], more: Json | None = None) -> dict[int | str, Json]:
     said: Json = {"model": ErrorBody, "description": "an error in OpenAI's form"}
     return {200: {"model": shape, **(more or {})}, "4XX": said, "5XX": said}
 
@@ -71,23 +79,23 @@ _STREAM = {
         }
     },
 }
-ERROR_FORMS = {"/v1/chat/": as_openai, "/v1/models": as_openai}
+ERROR_FORMATTERS = {"/v1/chat/": openai_error, "/v1/models": openai_error}
 
 
-async def list_models(caller: TheCaller) -> Response:
+async def list_models(caller: CallerDep) -> Response:
     """List the models of this service."""
-    return answer(Models(data=[_model(name) for name in MODELS]))
+    return json_response(Models(data=[_model(name) for name in MODELS]))
 
 
-async def get_model(caller: TheCaller, id: ModelId) -> Response:
+async def get_model(caller: CallerDep, id: ModelId) -> Response:
     """Return one model of this service."""
-    return answer(_model(known_model(id)))
+    return json_response(_model(check_model(id)))
 
 
 async def create_chat_completion(
-    service: TheService,
-    caller: TheCaller,
-    waited_s: WaitedS,
+    service: ServiceDep,
+    caller: CallerDep,
+    waited_s: WaitedDep,
     body: Annotated[ChatBody, Depends(JsonBody(ChatBody, example=_EXAMPLE))],
 ) -> Response:
     """Answer a conversation's last question with citations, in OpenAI's form.
@@ -95,20 +103,21 @@ async def create_chat_completion(
     The model `signalbox` retrieves passages and calls the configured language model. The model `signalbox-prompt`
     returns the prompt itself and calls no language model.
     """
-    known_model(body.model)
-    if body.model == ANSWERS and service.answerer.model is None:
+    check_model(body.model)
+    if body.model == ANSWER_MODEL and service.answerer.model is None:
         raise Problem(
             503,
             "no-model",
-            f"no model is configured: set LLM on the server, or use the model {PROMPTS}, which returns only the prompt",
+            f"no model is configured: set LLM on the server, or use the model {PROMPT_MODEL}, which returns only the "
+            "prompt",
             # Retrying does not help; OpenAI's clients read this header.
             headers={"Retry-After": "60", "X-Should-Retry": "false"},
         )
-    by_model, options = body.model == ANSWERS, body.options
-    left = left_s(options.get("timeout_s"), service.settings, waited_s, by_model=by_model)
+    by_model, options = body.model == ANSWER_MODEL, body.options
+    left = remaining_timeout_s(options.get("timeout_s"), service.settings, waited_s, by_model=by_model)
     if left is not None:
         options["timeout_s"] = left
-    ask = _answered if by_model else _prompted
+    ask = _stream_answer if by_model else _stream_prompt
     pieces = ask(service, caller.on_behalf_of(options.pop("principals", None)), body, options)
     try:
         if body.stream:
@@ -117,18 +126,18 @@ async def create_chat_completion(
             return EventSourceResponse(_events(first, pieces, body), headers=_STREAM_HEADERS)
         async with aclosing(pieces):
             async for piece in pieces:
-                if isinstance(piece, _End):
-                    return _whole(piece, body)
+                if isinstance(piece, _StreamEnd):
+                    return _completion_response(piece, body)
     except BadRequest as error:
-        raise _placed(error) from error
+        raise _problem_of_openai_field(error) from error
     raise AssertionError("every stream ends with an _End")
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _StreamEnd:
     """The last item of an answer's stream: the whole text and everything else that the response contains.
 
-    `broken` means the model did not finish the answer.
+    `unfinished` means the model did not finish the answer.
     """
 
     text: str
@@ -136,7 +145,7 @@ class _End:
     finish_reason: FinishReason = "stop"
     tool_calls: tuple[Json, ...] = ()
     usage: Usage = field(default_factory=Usage)
-    broken: bool = False
+    unfinished: bool = False
 
     @property
     def used(self) -> Used:
@@ -145,27 +154,31 @@ class _End:
         return Used(prompt_tokens=prompt, completion_tokens=completion, total_tokens=prompt + completion)
 
 
-async def _answered(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
-    asked = {**options, **question_of(body), **body.asked_by, "model_options": body.for_model}
+async def _stream_answer(
+    service: Service, caller: Caller, body: ChatBody, options: Json
+) -> AsyncGenerator[str | _StreamEnd]:
+    asked = {**options, **question_fields(body), **body.caller_fields, "model_options": body.llm_options}
     async with aclosing(service.chat_stream(tenant=caller.viewer, **asked)) as pieces:
         async for piece in pieces:
             if isinstance(piece, ChatAnswer):
                 extra = _extra(piece.trace_id, piece.citations, piece.status, piece.degraded, piece.details)
-                broken = "answer_cut" in piece.degraded
-                yield _End(piece.text, extra, piece.finish_reason, piece.tool_calls, piece.usage, broken)
+                unfinished = "answer_cut" in piece.degraded
+                yield _StreamEnd(piece.text, extra, piece.finish_reason, piece.tool_calls, piece.usage, unfinished)
             else:
                 yield piece
 
 
-async def _prompted(service: Service, caller: Caller, body: ChatBody, options: Json) -> AsyncGenerator[str | _End]:
+async def _stream_prompt(
+    service: Service, caller: Caller, body: ChatBody, options: Json
+) -> AsyncGenerator[str | _StreamEnd]:
     if foreign := sorted(set(options) - set(AugmentRequest.model_fields)):
-        raise field_problem(f"signalbox.{foreign[0]}", f"{PROMPTS} calls no model")
-    asked = {**options, **body.asked_by, "messages": question_of(body)["messages"]}
+        raise field_problem(f"signalbox.{foreign[0]}", f"{PROMPT_MODEL} calls no model")
+    asked = {**options, **body.caller_fields, "messages": question_fields(body)["messages"]}
     prompt = await service.augment(tenant=caller.viewer, **asked)
     text = prompt.refusal or prompt.prompt
     yield text
     extra = _extra(prompt.trace_id or None, prompt.citations, prompt.status, prompt.degraded, prompt)
-    yield _End(text, extra, "content_filter" if prompt.refusal else "stop")
+    yield _StreamEnd(text, extra, "content_filter" if prompt.refusal else "stop")
 
 
 def _extra(
@@ -182,22 +195,24 @@ def _extra(
     )
 
 
-def _whole(end: _End, body: ChatBody) -> Response:
+def _completion_response(end: _StreamEnd, body: ChatBody) -> Response:
     said = Said(content=end.text or None, tool_calls=list(end.tool_calls) or None)
     choice = CompletionChoice(message=said, finish_reason=end.finish_reason)
     id, created = _new_id(), int(time.time())
     whole = Completion(id=id, created=created, model=body.model, choices=[choice], usage=end.used, signalbox=end.extra)
-    return answer(whole)
+    return json_response(whole)
 
 
-async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: ChatBody) -> AsyncIterator[bytes]:
+async def _events(
+    first: str | _StreamEnd, pieces: AsyncGenerator[str | _StreamEnd], body: ChatBody
+) -> AsyncIterator[bytes]:
     """Yield the chunks in OpenAI's form: role, text, tool calls, finish reason, or an error; at the end "[DONE]".
 
     The last chunk before "[DONE]" has the key `signalbox`, unless it is an unexpected error.
     """
     created = {"created": int(time.time()), "model": body.model}
     envelope: Json = {"id": _new_id(), "object": "chat.completion.chunk", **created}
-    unused = {"usage": None} if body.counts_usage else {}
+    unused = {"usage": None} if body.reports_usage else {}
 
     def chunk(delta: Json, finish_reason: str | None = None, **more: Any) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
@@ -213,15 +228,15 @@ async def _events(first: str | _End, pieces: AsyncGenerator[str | _End], body: C
     except (Exception, CancelledError) as error:
         # The status is already sent, so the error goes into the stream.
         problem = logged_problem(error, _log, "the stream of a chat answer failed")
-        yield _event({"error": error_of(problem)})
+        yield _event({"error": openai_error_fields(problem)})
     else:
         extra = piece.extra.model_dump(mode="json")
         if piece.tool_calls:
             yield chunk({"tool_calls": [{"index": n, **call} for n, call in enumerate(piece.tool_calls)]})
-        if piece.broken:
-            broken = Problem(503, "model-unavailable", "the model did not finish its answer; ask again")
-            yield _event({"error": error_of(broken), "signalbox": extra})
-        elif body.counts_usage:
+        if piece.unfinished:
+            unfinished = Problem(503, "model-unavailable", "the model did not finish its answer; ask again")
+            yield _event({"error": openai_error_fields(unfinished), "signalbox": extra})
+        elif body.reports_usage:
             yield chunk({}, piece.finish_reason)
             yield _event(envelope | {"choices": [], "usage": piece.used.model_dump(), "signalbox": extra})
         else:
@@ -237,7 +252,7 @@ def _event(data: Json) -> bytes:
     return format_sse_event(data_str=json.dumps(data))
 
 
-def _placed(error: BadRequest) -> Problem:
+def _problem_of_openai_field(error: BadRequest) -> Problem:
     """Return the problem for an error, with the field that OpenAI's request has instead: "query" -> "messages"."""
     first = error.where.partition(".")[0]
     where = "messages" if first == "query" else error.where

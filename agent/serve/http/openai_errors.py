@@ -9,13 +9,15 @@ from agent.serve.http.problems import Problem
 _CODES = {"unauthenticated": "invalid_api_key"}
 
 
-def as_openai(problem: Problem) -> Response:
+def openai_error(problem: Problem) -> Response:
     """Return the problem as a response in OpenAI's form; a 422 becomes a 400."""
     status = 400 if problem.status == 422 else problem.status
-    return Response(json.dumps({"error": error_of(problem)}), status, problem.headers, media_type="application/json")
+    return Response(
+        json.dumps({"error": openai_error_fields(problem)}), status, problem.headers, media_type="application/json"
+    )
 
 
-def error_of(problem: Problem) -> dict[str, str | None]:
+def openai_error_fields(problem: Problem) -> dict[str, str | None]:
     """Return `message`, `type`, `param` and `code` of a problem."""
     kind = "server_error" if problem.status >= 500 else "invalid_request_error"
     return {

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from agent.serve.http import problems
-from agent.serve.http.bodies import JsonBody
+from agent.serve.http.json_body import JsonBody
 
 Json = dict[str, Any]
 
@@ -21,20 +21,20 @@ def describe_bodies(router: APIRouter) -> None:
     """Add the request body to every operation that reads it with a `JsonBody`."""
     for route in router.routes:
         if isinstance(route, APIRoute):
-            for body in _bodies(route):
-                content: Json = {"schema": {"$ref": _REFERENCE.format(model=body.shape.__name__)}}
+            for body in _json_bodies(route):
+                content: Json = {"schema": {"$ref": _REFERENCE.format(model=body.body_model.__name__)}}
                 if body.example is not None:
                     content["example"] = body.example
                 described = {"required": not body.optional, "content": {"application/json": content}}
                 route.openapi_extra = {**(route.openapi_extra or {}), "requestBody": described}
 
 
-def document(app: FastAPI, routers: list[APIRouter], *, is_open: Callable[[str], bool], keys: bool) -> None:
+def complete_openapi(app: FastAPI, routers: list[APIRouter], *, is_open: Callable[[str], bool], keys: bool) -> None:
     """Make the application's OpenAPI document list the body models, error responses and paths that need a key."""
     generated = app.openapi
-    shapes = [
-        body.shape for router in routers for route in router.routes if isinstance(route, APIRoute)
-        for body in _bodies(route)
+    body_models = [
+        body.body_model for router in routers for route in router.routes if isinstance(route, APIRoute)
+        for body in _json_bodies(route)
     ]  # fmt: skip
 
     def openapi() -> Json:
@@ -42,7 +42,10 @@ def document(app: FastAPI, routers: list[APIRouter], *, is_open: Callable[[str],
             said = generated()
             schemas = said.setdefault("components", {}).setdefault("schemas", {})
             _, defined = models_json_schema(
-                [*((shape, "validation") for shape in dict.fromkeys(shapes)), (problems.ProblemBody, "serialization")],
+                [
+                    *((body_model, "validation") for body_model in dict.fromkeys(body_models)),
+                    (problems.ProblemBody, "serialization"),
+                ],
                 ref_template=_REFERENCE,
             )
             for name, schema in defined.get("$defs", {}).items():
@@ -51,7 +54,9 @@ def document(app: FastAPI, routers: list[APIRouter], *, is_open: Callable[[str],
                 said["components"]["securitySchemes"] = {"key": _KEY}
             for path, operations in said["paths"].items():
                 for operation in operations.values():
-                    _add_errors(operation, own=problems.form_at(path, app.state.error_forms) is not None)
+                    _add_errors(
+                        operation, own=problems.error_formatter_for(path, app.state.error_formatters) is not None
+                    )
                     if keys and not is_open(path):
                         operation["security"] = [{"key": []}]
         assert app.openapi_schema is not None
@@ -78,7 +83,7 @@ def _add_errors(operation: Json, *, own: bool) -> None:
     responses["5XX"] = {"description": "the service failed; a 503 says when to try again", "content": content}
 
 
-def _bodies(route: APIRoute) -> Iterator[JsonBody[BaseModel]]:
+def _json_bodies(route: APIRoute) -> Iterator[JsonBody[BaseModel]]:
     for dependency in route.dependant.dependencies:
         if isinstance(dependency.call, JsonBody):
             yield dependency.call

@@ -17,12 +17,12 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
-from agent.errors import place_of, plain
-from agent.serve.http.shapes import FailedDocument
-from agent.serve.identity import Forbidden, NoKey, Unauthenticated
+from agent.errors import error_path, simplify_message
+from agent.serve.authentication import Forbidden, MissingKey, Unauthenticated
+from agent.serve.http.schemas import FailedDocument
 from retrievers.core.errors import BadRequest, EmbedderMismatch, NotFound, QuotaUsedUp, RetrievalError, Unavailable
-from retrievers.core.log_filter import Sparing
-from retrievers.ingest.clean import plain_line
+from retrievers.core.log_filter import RepetitionFilter
+from retrievers.ingest.readers.text_cleaning import plain_line
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:signalbox:problem:"
@@ -31,7 +31,7 @@ _LONGEST_NAME = 80
 _MOST_ERRORS = 20
 
 _log = logging.getLogger(__name__)
-_log.addFilter(Sparing())
+_log.addFilter(RepetitionFilter())
 
 
 class ProblemError(BaseModel):
@@ -85,7 +85,7 @@ class Problem(Exception):
         self.job_id, self.failed = job_id, tuple(failed)
 
 
-Form = Callable[[Problem], Response]
+ErrorFormatter = Callable[[Problem], Response]
 """Turns a problem into a response in the error form of another API."""
 
 
@@ -111,12 +111,14 @@ def problem_of(error: Exception | CancelledError) -> Problem:
             headers = {"Retry-After": str(math.ceil(error.retry_after_s) or 1), "X-Should-Retry": "false"}
             return Problem(429, "quota-used-up", str(error), headers=headers)
         case Unavailable():
-            return unavailable(str(error), error.retry_after_s)
+            return unavailable_problem(str(error), error.retry_after_s)
         case Unauthenticated():
             detail = str(error) or "send an API key: Authorization: Bearer KEY"
             headers = {"WWW-Authenticate": 'Bearer realm="signalbox"'}
             errors = (
-                [ProblemError(where="Authorization", detail=detail, valid=None)] if isinstance(error, NoKey) else []
+                [ProblemError(where="Authorization", detail=detail, valid=None)]
+                if isinstance(error, MissingKey)
+                else []
             )
             return Problem(401, "unauthenticated", detail, errors=errors, headers=headers)
         case Forbidden():
@@ -128,9 +130,9 @@ def problem_of(error: Exception | CancelledError) -> Problem:
             return Problem(error.status_code, kind, str(error.detail), headers=error.headers)
         case CancelledError():
             # The client is still connected: the server stops and its grace period is over.
-            return stopping()
+            return stopping_problem()
         case OSError(errno=errno.EMFILE | errno.ENFILE):
-            return unavailable("the service has no free file descriptor; try again", 2)
+            return unavailable_problem("the service has no free file descriptor; try again", 2)
         case _:
             return Problem(500, "internal", "the service failed; its log has the error under the request id")
 
@@ -149,27 +151,27 @@ def logged_problem(error: Exception | CancelledError, log: logging.Logger, messa
     return problem
 
 
-def unavailable(detail: str, retry_after_s: float | None = None, *, kind: str = "unavailable") -> Problem:
+def unavailable_problem(detail: str, retry_after_s: float | None = None, *, kind: str = "unavailable") -> Problem:
     """Return a 503 with Retry-After in whole seconds, at least 1."""
     return Problem(503, kind, detail, headers={"Retry-After": str(max(1, math.ceil(retry_after_s or 1)))})
 
 
-def stopping() -> Problem:
+def stopping_problem() -> Problem:
     """Return the 503 of a stopping server."""
-    return unavailable("the service is stopping", 5, kind="stopping")
+    return unavailable_problem("the service is stopping", 5, kind="stopping")
 
 
 def validation_problem(
-    error: ValidationError | RequestValidationError, shape: type[BaseModel] | None = None, given: object = None
+    error: ValidationError | RequestValidationError, body_model: type[BaseModel] | None = None, given: object = None
 ) -> Problem:
     """Return a 422 with pydantic's errors by field; the input is never quoted.
 
     Args:
-        shape: the body's model; its keys are listed if the body has an unknown key.
+        body_model: the body's model; its keys are listed if the body has an unknown key.
         given: the body. With it, the types of unions that pydantic adds to the paths of fields are left out.
     """
     # pydantic returns all errors at once, perhaps a hundred thousand: report the first `_MOST_ERRORS` fields.
-    errors = [(one["loc"] if given is None else place_of(one, given), one) for one in error.errors()]
+    errors = [(one["loc"] if given is None else error_path(one, given), one) for one in error.errors()]
     # An error inside a value shows which type of a union was meant. Drop the errors at the value itself: they come from
     # the other types.
     outer = {tuple(place[:length]) for place, _ in errors for length in range(len(place))}
@@ -177,9 +179,9 @@ def validation_problem(
     by_place: dict[tuple[int | str, ...], ProblemError] = {}
     for place, one in errors:
         if place in by_place:  # from another type of the same union
-            by_place[place].detail += f", or {plain(one['msg'])}"
+            by_place[place].detail += f", or {simplify_message(one['msg'])}"
         elif len(by_place) < _MOST_ERRORS:
-            by_place[place] = _readable(one, place, shape)
+            by_place[place] = _readable(one, place, body_model)
     found = list(by_place.values())
     others = len({place for place, _ in errors}) - 1
     more = f" (and {others} more)" if others else ""
@@ -200,9 +202,9 @@ def problem_body(problem: Problem, request_id: str) -> ProblemBody:
     )
 
 
-def respond(scope: Scope, problem: Problem) -> Response:
+def problem_response(scope: Scope, problem: Problem) -> Response:
     """Return the problem as a response, in the error form of the path."""
-    form = form_at(scope["path"], scope["app"].state.error_forms)
+    form = error_formatter_for(scope["path"], scope["app"].state.error_formatters)
     if form is not None:
         return form(problem)
     body = problem_body(problem, scope.get("state", {}).get("request_id", ""))
@@ -213,7 +215,7 @@ def respond(scope: Scope, problem: Problem) -> Response:
     return Response(text, problem.status, problem.headers, MEDIA_TYPE)
 
 
-def form_at(path: str, forms: Mapping[str, Form]) -> Form | None:
+def error_formatter_for(path: str, forms: Mapping[str, ErrorFormatter]) -> ErrorFormatter | None:
     """Return the function that writes errors for a path; None if the path answers with problem documents.
 
     Args:
@@ -222,18 +224,18 @@ def form_at(path: str, forms: Mapping[str, Form]) -> Form | None:
     return next((form for beginning, form in forms.items() if path.startswith(beginning)), None)
 
 
-def install(app: FastAPI) -> None:
-    """Register handlers that answer expected errors with a problem. `limits.Envelope` handles unexpected errors."""
+def install_error_handlers(app: FastAPI) -> None:
+    """Register handlers that answer expected errors with a problem. `RequestContextMiddleware` handles the others."""
 
     async def answer(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
         if problem.failed:
-            return await asyncio.to_thread(respond, request.scope, problem)  # there may be thousands
-        return respond(request.scope, problem)
+            return await asyncio.to_thread(problem_response, request.scope, problem)  # there may be thousands
+        return problem_response(request.scope, problem)
 
     async def no_route(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        what = f"{request.method} {printable(request.url.path)}"
+        what = f"{request.method} {printable_name(request.url.path)}"
         if error.status_code == 404:
             error = Problem(404, "not-found", f"there is no {what}; /openapi.json lists the endpoints")
         elif error.status_code == 405:
@@ -242,14 +244,14 @@ def install(app: FastAPI) -> None:
             found = {method for route in routes for method in route.methods or ()}
             allowed = ", ".join(sorted(found)) or (error.headers or {}).get("Allow", "")
             error = Problem(405, "method-not-allowed", f"{what}: use {allowed}", headers={"Allow": allowed})
-        return respond(request.scope, problem_of(error))
+        return problem_response(request.scope, problem_of(error))
 
     for kind in (Problem, RetrievalError, Unauthenticated, Forbidden, RequestValidationError):
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(HTTPException, no_route)
 
 
-def printable(name: object) -> str:
+def printable_name(name: object) -> str:
     """Return a name from a request for use in a response: at most 80 characters, unprintable ones replaced."""
     text = str(name)
     shown = "".join(one if one.isprintable() else "\ufffd" for one in text[:_LONGEST_NAME])
@@ -267,13 +269,13 @@ def _errors_of(error: BadRequest) -> list[ProblemError]:
     return [ProblemError(where=error.where, detail=str(error), valid=list(error.valid) or None)]
 
 
-def _readable(found: Any, place: tuple[int | str, ...], shape: type[BaseModel] | None) -> ProblemError:
-    where = ".".join(printable(part) for part in place) or "body"
-    detail = plain(found["msg"])
+def _readable(found: Any, place: tuple[int | str, ...], body_model: type[BaseModel] | None) -> ProblemError:
+    where = ".".join(printable_name(part) for part in place) or "body"
+    detail = simplify_message(found["msg"])
     valid: list[str] | None = None
     if found["type"] == "extra_forbidden":
         detail = "there is no such key"
-        valid = list(shape.model_fields) if shape is not None and len(place) == 1 else None
+        valid = list(body_model.model_fields) if body_model is not None and len(place) == 1 else None
     elif found["type"] == "literal_error":
         valid = _QUOTED.findall(found["ctx"]["expected"])
     return ProblemError(where=where, detail=detail, valid=valid)

@@ -6,17 +6,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
-from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
-from agent.serve.http.native import answer, gives
-from agent.types import Conversation, Kind, Shape, UserName
-from retrievers.core.types import whole
+from agent.serve.http.dependencies import CallerDep, ServiceDep, WriterDep
+from agent.serve.http.native import json_response, openapi_response
+from agent.types import ApiModel, Conversation, Kind, UserName
+from retrievers.core.types import unrestricted_viewer
 
 _MOST_RECORDS = 200
 
 User = Annotated[UserName, Query(description="the user who asked, as the caller named them")]
 
 
-class RecordBody(Shape):
+class RecordBody(ApiModel):
     """A past question and its outcome.
 
     Attributes:
@@ -40,13 +40,13 @@ class RecordBody(Shape):
     comment: str | None
 
 
-class RecordList(Shape):
+class RecordList(ApiModel):
     """Past questions, newest first."""
 
     records: list[RecordBody]
 
 
-class ErasedCounts(Shape):
+class ErasedCounts(ApiModel):
     """Number of erased items of each kind; `conversations` counts those left without turns."""
 
     records: int
@@ -56,7 +56,7 @@ class ErasedCounts(Shape):
     feedback: int
 
 
-class ErasedBody(Shape):
+class ErasedBody(ApiModel):
     """What was erased, and the user or conversation it belonged to."""
 
     user: str | None = None
@@ -67,39 +67,39 @@ class ErasedBody(Shape):
 def router() -> APIRouter:
     """Return the routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["records"])
-    routes.get("/records", responses=gives(RecordList))(list_records)
-    routes.delete("/records", responses=gives(ErasedBody))(erase_records)
-    routes.delete("/conversations/{id:path}", responses=gives(ErasedBody))(erase_conversation)
+    routes.get("/records", responses=openapi_response(RecordList))(list_records)
+    routes.delete("/records", responses=openapi_response(ErasedBody))(erase_records)
+    routes.delete("/conversations/{id:path}", responses=openapi_response(ErasedBody))(erase_conversation)
     return routes
 
 
 async def list_records(
-    service: TheService,
-    caller: TheWriter,
+    service: ServiceDep,
+    caller: WriterDep,
     user: Annotated[UserName | None, Query(description="only questions of this user")] = None,
     conversation: Annotated[Conversation | None, Query(description="only questions of this conversation")] = None,
     limit: Annotated[int, Query(ge=1, le=_MOST_RECORDS, description="how many")] = 50,
 ) -> Response:
     """Return the past questions the caller may see, newest first."""
-    found = await service.asked(user=user, conversation=conversation, limit=limit, tenant=caller.viewer)
-    return answer(RecordList(records=[RecordBody(**asdict(one)) for one in found]))
+    found = await service.recorded_questions(user=user, conversation=conversation, limit=limit, tenant=caller.viewer)
+    return json_response(RecordList(records=[RecordBody(**asdict(one)) for one in found]))
 
 
-async def erase_records(service: TheService, caller: TheWriter, user: User) -> Response:
+async def erase_records(service: ServiceDep, caller: WriterDep, user: User) -> Response:
     """Erase a user's questions and everything derived from them: records, traces, conversation turns, feedback.
 
     Repeating the request erases nothing and returns zeros.
     """
-    erased = await service.erase(user=user, tenant=whole(caller.tenant))
-    return answer(ErasedBody(user=user, erased=ErasedCounts(**asdict(erased))))
+    erased = await service.erase(user=user, tenant=unrestricted_viewer(caller.tenant))
+    return json_response(ErasedBody(user=user, erased=ErasedCounts(**asdict(erased))))
 
 
 async def erase_conversation(
-    service: TheService,
-    caller: TheCaller,
+    service: ServiceDep,
+    caller: CallerDep,
     id: Annotated[Conversation, Path(description="id of the conversation; it may contain slashes")],
 ) -> Response:
     """Erase a conversation and everything derived from it. A key limited to certain principals erases only its own."""
-    viewer = whole(caller.tenant) if caller.writes else caller.viewer
+    viewer = unrestricted_viewer(caller.tenant) if caller.can_write else caller.viewer
     erased = await service.erase(conversation=id, tenant=viewer)
-    return answer(ErasedBody(conversation=id, erased=ErasedCounts(**asdict(erased))))
+    return json_response(ErasedBody(conversation=id, erased=ErasedCounts(**asdict(erased))))

@@ -7,16 +7,16 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 
-from agent.llm.calls import Calls
-from agent.llm.token_estimates import cut
-from agent.retrieval.rerank.base import MOST_TOTAL_CHARACTERS, cut_longest
+from agent.llm.call_log import CallLog
+from agent.llm.token_estimates import truncate_to_tokens
 from agent.retrieval.rerank.llm import ListwiseReranker
-from agent.retrieval.rerank.texts import rerank_texts
-from agent.serve.http.bodies import JsonBody
-from agent.serve.http.compatible import Question, Tolerant, gives, refusal
-from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
+from agent.retrieval.rerank.reranker import MOST_TOTAL_CHARACTERS, truncate_longest
+from agent.retrieval.rerank.text_reranking import rerank_texts
+from agent.serve.authentication import Caller
+from agent.serve.http.compatibility import LenientModel, QueryText, error_response, openapi_responses
+from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
+from agent.serve.http.json_body import JsonBody
 from agent.serve.http.problems import Problem
-from agent.serve.identity import Caller
 from agent.service.service import Service
 from agent.types import LEAST_TIMEOUT_S
 
@@ -24,11 +24,11 @@ MOST_DOCUMENTS = 1000
 TOKENS_PER_DOCUMENT = 4096
 
 
-class TextDocument(Tolerant):
+class TextDocument(LenientModel):
     text: str
 
 
-class RerankV2(Tolerant):
+class RerankV2(LenientModel):
     """Documents to rank for a query.
 
     Attributes:
@@ -38,7 +38,7 @@ class RerankV2(Tolerant):
     """
 
     model: Annotated[str, Field(max_length=200)] | None = None
-    query: Question
+    query: QueryText
     documents: Annotated[
         list[str | TextDocument],
         Field(
@@ -101,40 +101,40 @@ _EXAMPLE = {
 def router() -> APIRouter:
     """Return the routes of this module."""
     routes = APIRouter(tags=["compatible"])
-    routes.post("/v1/rerank", responses=gives(RerankAnswer, CohereError))(rerank)
-    routes.post("/v2/rerank", responses=gives(RerankAnswer, CohereError))(rerank_v2)
+    routes.post("/v1/rerank", responses=openapi_responses(RerankAnswer, CohereError))(rerank)
+    routes.post("/v2/rerank", responses=openapi_responses(RerankAnswer, CohereError))(rerank_v2)
     return routes
 
 
 def cohere_error(problem: Problem) -> Response:
     """Return the problem as a `CohereError` response; a 422 becomes a 400."""
-    return refusal(problem, CohereError(message=problem.detail))
+    return error_response(problem, CohereError(message=problem.detail))
 
 
-ERROR_FORMS = dict.fromkeys(("/v1/rerank", "/v2/rerank"), cohere_error)
+ERROR_FORMATTERS = dict.fromkeys(("/v1/rerank", "/v2/rerank"), cohere_error)
 
 
 async def rerank(
-    service: TheService,
-    caller: TheCaller,
-    waited_s: WaitedS,
+    service: ServiceDep,
+    caller: CallerDep,
+    waited_s: WaitedDep,
     body: Annotated[RerankV1, Depends(JsonBody(RerankV1, example=_EXAMPLE))],
 ) -> Response:
     """Rank documents for a query, in Cohere's form."""
-    return await _ranked(service, caller, body, waited_s, "1", bool(body.return_documents))
+    return await _rank_documents(service, caller, body, waited_s, "1", bool(body.return_documents))
 
 
 async def rerank_v2(
-    service: TheService,
-    caller: TheCaller,
-    waited_s: WaitedS,
+    service: ServiceDep,
+    caller: CallerDep,
+    waited_s: WaitedDep,
     body: Annotated[RerankV2, Depends(JsonBody(RerankV2, example=_EXAMPLE))],
 ) -> Response:
     """Rank documents for a query, in the form of Cohere's second version."""
-    return await _ranked(service, caller, body, waited_s, "2", False)
+    return await _rank_documents(service, caller, body, waited_s, "2", False)
 
 
-async def _ranked(
+async def _rank_documents(
     service: Service,
     caller: Caller,
     body: RerankV2,
@@ -144,13 +144,13 @@ async def _ranked(
 ) -> Response:
     documents = [one if isinstance(one, str) else one.text for one in body.documents]
     tokens = body.max_tokens_per_doc or TOKENS_PER_DOCUMENT
-    async with service.admitted(tenant=caller.viewer) as desk:
-        reranker = desk.pipeline.reranker
+    async with service.admitted(tenant=caller.viewer) as tenant_service:
+        reranker = tenant_service.pipeline.reranker
         if isinstance(reranker, ListwiseReranker):
-            reranker = reranker.noted(Calls(), desk.pipeline.templates.of(caller.tenant))
+            reranker = reranker.for_request(CallLog(), tenant_service.pipeline.templates.for_tenant(caller.tenant))
         judged = await rerank_texts(
             body.query,
-            await asyncio.to_thread(lambda: [cut(text, tokens) for text in cut_longest(documents)]),
+            await asyncio.to_thread(lambda: [truncate_to_tokens(text, tokens) for text in truncate_longest(documents)]),
             reranker,
             service.embedder,
             service.pipeline.breakers.of(f"the reranker {reranker.name if reranker else 'hybrid'}"),

@@ -7,15 +7,15 @@ from fastapi.responses import JSONResponse
 from pydantic_core import to_jsonable_python
 
 from agent.observe.metrics import CONTENT_TYPE
-from agent.serve.http.observing import Observation
+from agent.serve.http.observability import Observability
 
 
-async def _observation(request: Request) -> Observation:
-    observation: Observation = request.app.state.observation
-    return observation
+async def _observability(request: Request) -> Observability:
+    observability: Observability = request.app.state.observability
+    return observability
 
 
-TheObservation = Annotated[Observation, Depends(_observation)]
+ObservabilityDep = Annotated[Observability, Depends(_observability)]
 
 
 def router() -> APIRouter:
@@ -36,22 +36,22 @@ async def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 
-async def readyz(observation: TheObservation) -> Response:
+async def readyz(observability: ObservabilityDep) -> Response:
     """Return the state of the service and of each part; `status` is ready, degraded or unavailable.
 
     A failing part reports since when it fails; an external part not used yet is `untried`. The response is a 503 only
     if no question can be answered. With several processes, the response is the view of the process that answers.
     """
-    health = observation.health
-    await health.look()
+    health = observability.health
+    await health.refresh()
     report: dict[str, Any] = to_jsonable_python(health.report())
     return JSONResponse(report, 200 if health.ready else 503, headers={"Cache-Control": "no-store"})
 
 
-async def metrics(observation: TheObservation) -> Response:
+async def metrics(observability: ObservabilityDep) -> Response:
     """Return the metrics of the service since it started, in Prometheus' text format.
 
     With several processes, all are included; the label `process` tells them apart. Published evaluations are included
     once.
     """
-    return Response(await observation.figures(), headers={"Content-Type": CONTENT_TYPE})
+    return Response(await observability.render_metrics(), headers={"Content-Type": CONTENT_TYPE})

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 
-from agent.serve.http import shapes
-from agent.serve.http.dependencies import TheService, TheWriter
-from agent.serve.http.documents import failed_letters, summary
-from agent.serve.http.native import answer, gives
-from retrievers.sync.schedule import Followed, find
+from agent.serve.http import schemas
+from agent.serve.http.dependencies import ServiceDep, WriterDep
+from agent.serve.http.documents import failed_documents, job_fields
+from agent.serve.http.native import json_response, openapi_response
+from retrievers.sync.schedule import MirrorStatus, find_mirror
 
 SyncName = Annotated[str, Path(description="name of the sync's schedule, or its id", min_length=1, max_length=128)]
 
@@ -20,46 +20,46 @@ SyncName = Annotated[str, Path(description="name of the sync's schedule, or its 
 def router() -> APIRouter:
     """Return the routes of this module."""
     routes = APIRouter(prefix="/v1/syncs", tags=["syncs"])
-    routes.get("", responses=gives(shapes.Syncs))(list_syncs)
-    routes.get("/{name}", responses=gives(shapes.SyncBody))(get_sync)
-    routes.post("/{name}/run", status_code=202, responses=gives(shapes.SyncBody, 202))(run_sync)
-    routes.delete("/{name}", responses=gives(shapes.SyncBody))(forget_sync)
+    routes.get("", responses=openapi_response(schemas.Syncs))(list_syncs)
+    routes.get("/{name}", responses=openapi_response(schemas.SyncBody))(get_sync)
+    routes.post("/{name}/run", status_code=202, responses=openapi_response(schemas.SyncBody, 202))(run_sync)
+    routes.delete("/{name}", responses=openapi_response(schemas.SyncBody))(forget_sync)
     return routes
 
 
-async def list_syncs(service: TheService, caller: TheWriter) -> Response:
+async def list_syncs(service: ServiceDep, caller: WriterDep) -> Response:
     """Return the collections that follow a source, each with its last run."""
     found = await service.syncs(tenant=caller.viewer)
-    return answer(shapes.Syncs(syncs=[shapes.SyncSummary(**_shown(one)) for one in found]))
+    return json_response(schemas.Syncs(syncs=[schemas.SyncSummary(**_sync_fields(one)) for one in found]))
 
 
-async def get_sync(service: TheService, caller: TheWriter, name: SyncName) -> Response:
+async def get_sync(service: ServiceDep, caller: WriterDep, name: SyncName) -> Response:
     """Return one sync with the failed documents of its last run."""
-    return await _answer(find(await service.syncs(tenant=caller.viewer), name))
+    return await _sync_response(find_mirror(await service.syncs(tenant=caller.viewer), name))
 
 
-async def run_sync(service: TheService, caller: TheWriter, name: SyncName) -> Response:
+async def run_sync(service: ServiceDep, caller: WriterDep, name: SyncName) -> Response:
     """Request a run by a worker that knows the source. A run already in progress continues."""
-    return await _answer(await service.run_sync(name, tenant=caller.viewer), 202)
+    return await _sync_response(await service.run_sync(name, tenant=caller.viewer), 202)
 
 
 async def forget_sync(
-    service: TheService,
-    caller: TheWriter,
+    service: ServiceDep,
+    caller: WriterDep,
     name: Annotated[str, Path(description="id or name of the sync, or its collection", min_length=1, max_length=128)],
 ) -> Response:
     """Stop following a source that was moved or renamed; its documents stay. Returns the sync as it was."""
-    return await _answer(await service.forget_sync(name, tenant=caller.viewer))
+    return await _sync_response(await service.forget_sync(name, tenant=caller.viewer))
 
 
-async def _answer(one: Followed, status: int = 200) -> Response:
+async def _sync_response(one: MirrorStatus, status: int = 200) -> Response:
     failures = one.last.failures if one.last is not None else ()
     return await asyncio.to_thread(
-        lambda: answer(shapes.SyncBody(**_shown(one), failed=failed_letters(failures)), status)
+        lambda: json_response(schemas.SyncBody(**_sync_fields(one), failed=failed_documents(failures)), status)
     )
 
 
-def _shown(one: Followed) -> dict[str, Any]:
+def _sync_fields(one: MirrorStatus) -> dict[str, Any]:
     names = ("id", "name", "source", "collection", "every_s", "has_worker", "next_at", "documents")
-    last = shapes.JobSummary(**summary(one.last)) if one.last is not None else None
+    last = schemas.JobSummary(**job_fields(one.last)) if one.last is not None else None
     return {**{name: getattr(one, name) for name in names}, "last": last}

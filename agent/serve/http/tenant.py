@@ -8,13 +8,13 @@ from pydantic import BaseModel
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.serve.http.bodies import JsonBody
-from agent.serve.http.dependencies import TheCaller, TheService, TheWriter
-from agent.serve.http.native import answer, gives
-from agent.serve.identity import Caller, Forbidden
+from agent.serve.authentication import Caller, Forbidden
+from agent.serve.http.dependencies import CallerDep, ServiceDep, WriterDep
+from agent.serve.http.json_body import JsonBody
+from agent.serve.http.native import json_response, openapi_response
 from agent.service import metering
 from agent.service.tenancy import TenantChanges
-from retrievers.postgres.tenants import OWN, State
+from retrievers.postgres.tenants import SELF_SERVICE_SETTINGS, TenantState
 
 
 class TenantValues(BaseModel):
@@ -63,39 +63,39 @@ _EXAMPLE = {"time_zone": "Asia/Shanghai", "week_start": 6, "fiscal_year_start": 
 def router() -> APIRouter:
     """Return the routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["tenant"])
-    routes.get("/tenant", responses=gives(TenantBody))(get_tenant)
-    routes.put("/tenant", responses=gives(TenantBody))(set_tenant)
+    routes.get("/tenant", responses=openapi_response(TenantBody))(get_tenant)
+    routes.put("/tenant", responses=openapi_response(TenantBody))(set_tenant)
     return routes
 
 
-async def get_tenant(service: TheService, caller: TheCaller) -> Response:
+async def get_tenant(service: ServiceDep, caller: CallerDep) -> Response:
     """Return the settings of the caller's tenant, its quotas, today's usage, and what the caller may do."""
-    return _body(caller, await service.tenant(tenant=caller.viewer))
+    return _tenant_response(caller, await service.tenant(tenant=caller.viewer))
 
 
 async def set_tenant(
-    service: TheService,
-    caller: TheWriter,
+    service: ServiceDep,
+    caller: WriterDep,
     body: Annotated[TenantChanges, Depends(JsonBody(TenantChanges, example=_EXAMPLE))],
 ) -> Response:
     """Change settings of the caller's tenant. Missing keys stay unchanged; null resets a key to the service's setting.
 
     Sources and quotas can be set only by the operator, on the command line; here they give a 403.
     """
-    if foreign := sorted(body.model_fields_set - set(OWN)):
+    if foreign := sorted(body.model_fields_set - set(SELF_SERVICE_SETTINGS)):
         raise Forbidden(
             f"{', '.join(foreign)}: only the operator may set this, with `signalbox tenants set`; "
-            f"a key of the tenant may set {', '.join(OWN)}"
+            f"a key of the tenant may set {', '.join(SELF_SERVICE_SETTINGS)}"
         )
-    return _body(caller, await service.change_tenant(body, tenant=caller.viewer))
+    return _tenant_response(caller, await service.change_tenant(body, tenant=caller.viewer))
 
 
-def _body(caller: Caller, shown: dict[str, Any]) -> Response:
-    may = CallerBody(principals=list(caller.principals), trusted=caller.trusted, writes=caller.writes)
-    return answer(TenantBody.model_validate({**shown, "caller": may}))
+def _tenant_response(caller: Caller, shown: dict[str, Any]) -> Response:
+    may = CallerBody(principals=list(caller.principals), trusted=caller.trusted, writes=caller.can_write)
+    return json_response(TenantBody.model_validate({**shown, "caller": may}))
 
 
-class Quotas:
+class QuotaHeaderMiddleware:
     """Add the tenant's remaining quota to the headers of every answer to a question, if the tenant has a quota.
 
     The header names are those OpenAI's clients know; one request is one question.
@@ -108,21 +108,21 @@ class Quotas:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        states: list[State] = []
+        states: list[TenantState] = []
 
-        async def send_counted(message: Message) -> None:
+        async def send_with_quota(message: Message) -> None:
             if message["type"] == "http.response.start" and states:
                 MutableHeaders(scope=message).update(quota_headers(states[-1]))
             await send(message)
 
-        before = metering.told.set(states)
+        before = metering.admitted_states.set(states)
         try:
-            await self._app(scope, receive, send_counted)
+            await self._app(scope, receive, send_with_quota)
         finally:
-            metering.told.reset(before)
+            metering.admitted_states.reset(before)
 
 
-def quota_headers(state: State) -> dict[str, str]:
+def quota_headers(state: TenantState) -> dict[str, str]:
     """Return headers with each quota of a tenant, its remainder and the seconds until its reset; {} without quotas."""
     rules, use = state.rules, state.use
     if use is None:

@@ -6,21 +6,29 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent.intent.text import MOST_CHARACTERS
-from agent.serve.http.bodies import JsonBody
-from agent.serve.http.compatible import Attribute, Question, above, attributes, gives, hits_of, name_of
-from agent.serve.http.dependencies import TheCaller, TheService, WaitedS
-from agent.serve.http.native import Name, answer, asked
-from agent.serve.http.openai_errors import as_openai
+from agent.intent.language.text import MOST_CHARACTERS
+from agent.serve.http.compatibility import (
+    Attribute,
+    QueryText,
+    document_title,
+    hit_attributes,
+    openapi_responses,
+    require_hits,
+    scored_hits,
+)
+from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
+from agent.serve.http.json_body import JsonBody
+from agent.serve.http.native import CollectionParam, json_response, service_arguments
+from agent.serve.http.openai_errors import openai_error
 from agent.serve.http.problems import field_problem
-from agent.types import MAX_QUERY_CHARACTERS, RankedHit, Request, Shape
+from agent.types import MAX_QUERY_CHARACTERS, ApiModel, RankedHit, Request
 from retrievers.core.errors import BadFilter
 
 MOST_QUERIES = 8
 
 
 Queries = Annotated[
-    list[Question],
+    list[QueryText],
     Field(
         min_length=1,
         max_length=MOST_QUERIES,
@@ -29,19 +37,19 @@ Queries = Annotated[
 ]
 
 
-class RankingOptions(Shape):
+class RankingOptions(ApiModel):
     """Options of the ranking.
 
     Attributes:
         ranker: "none" keeps the fused order; the other values mean the configured reranker, if any.
-        score_threshold: hits with a lower score are dropped, see `compatible.above`.
+        score_threshold: hits with a lower score are dropped, see `compatibility.scored_hits`.
     """
 
     ranker: Literal["none", "auto", "default-2024-11-15"] | None = None
     score_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-class VectorStoreSearch(Shape):
+class VectorStoreSearch(ApiModel):
     """A search of a vector store. Null means not given.
 
     Attributes:
@@ -52,7 +60,7 @@ class VectorStoreSearch(Shape):
             1,000 characters together, in their order; the others are searched unchanged.
     """
 
-    query: Question | Queries
+    query: QueryText | Queries
     filters: dict[str, Any] | None = None
     max_num_results: Annotated[int, Field(ge=1, le=50)] | None = None
     ranking_options: RankingOptions | None = None
@@ -102,22 +110,22 @@ _EXAMPLE = {
     "filters": {"type": "eq", "key": "status", "value": "Final"},
     "max_num_results": 5,
 }
-ERROR_FORMS = {"/v1/vector_stores/": as_openai}
+ERROR_FORMATTERS = {"/v1/vector_stores/": openai_error}
 
 
 def router() -> APIRouter:
     """Return the routes of this module."""
     routes = APIRouter(prefix="/v1", tags=["compatible"])
     path = "/vector_stores/{collection:path}/search"
-    routes.post(path, responses=gives(SearchPage, OpenAIErrorBody))(search_vector_store)
+    routes.post(path, responses=openapi_responses(SearchPage, OpenAIErrorBody))(search_vector_store)
     return routes
 
 
 async def search_vector_store(
-    collection: Name,
-    service: TheService,
-    caller: TheCaller,
-    waited_s: WaitedS,
+    collection: CollectionParam,
+    service: ServiceDep,
+    caller: CallerDep,
+    waited_s: WaitedDep,
     body: Annotated[VectorStoreSearch, Depends(JsonBody(VectorStoreSearch, example=_EXAMPLE))],
 ) -> Response:
     """Return passages of a collection in the form of OpenAI's vector-store search."""
@@ -135,7 +143,7 @@ async def search_vector_store(
         # longer only in part.
         is_read = bool(body.rewrite_query) and (len(query) <= unread or number == 0)
         unread -= len(query) if is_read else 0
-        asks = Request(
+        request = Request(
             query=query,
             collection=collection,
             filter=body.filters,
@@ -145,27 +153,27 @@ async def search_vector_store(
         )
         gone_s = waited_s + (time.monotonic() - started if searched else 0.0)
         try:
-            result = await service.retrieve(**asked(caller, asks, service.settings, gone_s))
+            result = await service.retrieve(**service_arguments(caller, request, service.settings, gone_s))
         except BadFilter as error:
             where = error.where.replace("filter", "filters", 1)  # OpenAI's name of the key
             raise BadFilter(str(error), where=where, valid=error.valid) from None
         searched.append(result.query)
-        found.append(list(above(hits_of(result), ranking.score_threshold)))
-    keys = _keys(body.filters)
+        found.append(list(scored_hits(require_hits(result), ranking.score_threshold)))
+    keys = _filter_keys(body.filters)
     data = [
         VectorStoreResult(
             file_id=hit.document_id,
-            filename=name_of(hit),
+            filename=document_title(hit),
             score=score,
-            attributes=attributes(hit, keys),
+            attributes=hit_attributes(hit, keys),
             content=[Content(text=hit.text)],
         )
-        for hit, score in _merged(found)[:most]
+        for hit, score in _merge_hits(found)[:most]
     ]
-    return answer(SearchPage(search_query=searched, data=data))
+    return json_response(SearchPage(search_query=searched, data=data))
 
 
-def _merged(found: list[list[tuple[RankedHit, float]]]) -> list[tuple[RankedHit, float]]:
+def _merge_hits(found: list[list[tuple[RankedHit, float]]]) -> list[tuple[RankedHit, float]]:
     """Merge the (hit, score) pairs of several searches: each hit once, sorted by its best score, then rank, then id."""
     best: dict[str, tuple[RankedHit, float]] = {}
     for hits in found:
@@ -175,9 +183,9 @@ def _merged(found: list[list[tuple[RankedHit, float]]]) -> list[tuple[RankedHit,
     return sorted(best.values(), key=lambda one: (-one[1], one[0].rank, one[0].id))
 
 
-def _keys(filters: Any) -> set[str]:
+def _filter_keys(filters: Any) -> set[str]:
     """Return the metadata keys used in a filter expression."""
     if isinstance(filters, dict):
         own = {filters["key"]} if isinstance(filters.get("key"), str) else set()
-        return own.union(*(_keys(part) for part in filters.values() if isinstance(part, dict | list)))
-    return set().union(*(_keys(part) for part in filters)) if isinstance(filters, list) else set()
+        return own.union(*(_filter_keys(part) for part in filters.values() if isinstance(part, dict | list)))
+    return set().union(*(_filter_keys(part) for part in filters)) if isinstance(filters, list) else set()

@@ -5,28 +5,28 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from agent.errors import readable
-from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, Method
+from agent.errors import to_bad_request
+from agent.options.fusion import LEAST_DEPTH, MOST_DEPTH, FusionMethod
 from agent.options.rank_features import FORM
-from agent.serve.excess import excess_of
+from agent.serve.request_limits import find_oversized_part
 from agent.types import (
     LEAST_TIMEOUT_S,
     MAX_COMPLETE,
     MAX_TOP_K,
     Advisors,
+    ApiModel,
     Context,
     Conversation,
     Metadata,
     Moment,
     PerDocument,
     Principals,
-    Shape,
     Text,
     UserName,
 )
-from retrievers.core.errors import BadRequest, listing
-from retrievers.core.fields import shortened
+from retrievers.core.errors import BadRequest, join_names
 from retrievers.core.filters import OPERATORS
+from retrievers.core.metadata import shorten_text
 
 Query = Annotated[
     Text,
@@ -48,13 +48,15 @@ FilterObject = Annotated[
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 
 
-class RankingArguments(Shape):
+class RankingArguments(ApiModel):
     """Ranking options that override the settings."""
 
     reranker: Annotated[
         str | None, Field(max_length=200, description="none, hybrid, or the reranker of the settings (the default)")
     ] = None
-    fusion: Annotated[Method | None, Field(description="how rankings are merged: convex, rrf or weighted_sum")] = None
+    fusion: Annotated[
+        FusionMethod | None, Field(description="how rankings are merged: convex, rrf or weighted_sum")
+    ] = None
     lexical_weight: Annotated[
         Annotated[float, Field(ge=0, le=1)] | None,
         Field(description="share of full text in convex, a number from 0 to 1; chosen per question by default"),
@@ -68,7 +70,7 @@ class RankingArguments(Shape):
     ] = None
 
 
-class AskedByArguments(Shape):
+class ApplicationArguments(ApiModel):
     """Arguments for the application that makes the call; models leave them out."""
 
     user: Annotated[
@@ -90,7 +92,7 @@ class AskedByArguments(Shape):
     ] = None
 
 
-class ReadingArguments(Shape):
+class InterpretationArguments(ApiModel):
     """How the question is read, and where its answer is searched."""
 
     sources: Annotated[
@@ -119,7 +121,7 @@ class ReadingArguments(Shape):
     ] = None
 
 
-class SearchArguments(RankingArguments, ReadingArguments, AskedByArguments):
+class SearchArguments(RankingArguments, InterpretationArguments, ApplicationArguments):
     """Arguments of `search_knowledge`."""
 
     query: Query
@@ -170,11 +172,11 @@ class AnswerArguments(SearchArguments):
     ] = None
 
 
-class NoArguments(Shape):
+class NoArguments(ApiModel):
     """Arguments of `describe_collections`."""
 
 
-def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, Any]:
+def read_arguments(arguments_model: type[ApiModel], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the validated arguments with the defaults. Null counts as left out: some models must send every argument.
 
     An argument without a value is not in the result: then the default of the request applies.
@@ -182,22 +184,22 @@ def read_arguments(shape: type[Shape], given: Mapping[str, Any]) -> dict[str, An
     Raises:
         BadRequest: an argument is unknown, missing, too large or invalid; the message says what is valid.
     """
-    if (excess := excess_of(given)) is not None:
-        path, detail = excess
-        where = ".".join(map(shortened, path)) or "arguments"
+    if (oversized := find_oversized_part(given)) is not None:
+        path, detail = oversized
+        where = ".".join(map(shorten_text, path)) or "arguments"
         raise BadRequest(f"{where}: {detail}", where=where)
     said = {name: value for name, value in given.items() if value is not None}
-    unknown = sorted(set(said) - set(shape.model_fields))
+    unknown = sorted(set(said) - set(arguments_model.model_fields))
     if unknown:
         raise BadRequest(
-            f"there is no argument {listing(unknown)}; there are: {listing(shape.model_fields)}",
+            f"there is no argument {join_names(unknown)}; there are: {join_names(arguments_model.model_fields)}",
             where=unknown[0],
-            valid=shape.model_fields,
+            valid=arguments_model.model_fields,
         )
     try:
-        read = shape.model_validate(said)
+        read = arguments_model.model_validate(said)
         return {name: value for name, value in read if value is not None}
     except ValidationError as error:
-        problem = readable(error, said)
-        wanted = shape.model_fields[problem.where.split(".")[0]].description
+        problem = to_bad_request(error, said)
+        wanted = arguments_model.model_fields[problem.where.split(".")[0]].description
         raise BadRequest(f"{problem}; expected: {wanted}", where=problem.where) from None

@@ -17,19 +17,19 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from agent.errors import readable
-from agent.serve.identity import Caller, Forbidden
-from agent.serve.mcp.tools import TOOLS, Tool, for_a_model, sizes
+from agent.errors import to_bad_request
+from agent.serve.authentication import Caller, Forbidden
+from agent.serve.mcp.tools import TOOLS, Tool, collection_sizes, prompt_safe_answer
 from agent.service.service import Service
-from agent.types import Shape
-from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable, listing
+from agent.types import ApiModel
+from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable, join_names
 from retrievers.core.types import Viewer
-from retrievers.ingest.clean import plain_line
-from retrievers.text.visible import prompt_text, prompt_value
+from retrievers.ingest.readers.text_cleaning import plain_line
+from retrievers.text.prompt_sanitising import sanitise_prompt_text, sanitise_prompt_value
 
-CallerOf = Callable[[ServerRequestContext[Any]], Caller]
+GetCaller = Callable[[ServerRequestContext[Any]], Caller]
 """Returns the caller of a request, whose viewer decides the documents it may see."""
-WaitedS = Callable[[ServerRequestContext[Any]], float]
+GetWaitedS = Callable[[ServerRequestContext[Any]], float]
 """Returns the seconds a request has waited."""
 
 RESOURCES = "signalbox://collections"
@@ -47,39 +47,41 @@ _MOST_ERROR_CHARACTERS = 4000
 _log = logging.getLogger(__name__)
 
 
-def build_server(service: Service, caller_of: CallerOf, waited_s: WaitedS = lambda context: 0.0) -> Server[Any]:
+def build_server(
+    service: Service, get_caller: GetCaller, get_waited_s: GetWaitedS = lambda context: 0.0
+) -> Server[Any]:
     """Build the MCP server over an open service.
 
     Args:
-        caller_of: returns the caller of each request; an exception rejects the request.
-        waited_s: returns the seconds already used of each request's time limit.
+        get_caller: returns the caller of each request; an exception rejects the request.
+        get_waited_s: returns the seconds already used of each request's time limit.
     """
-    door = _Door(service, caller_of, waited_s)
+    handlers = _RequestHandlers(service, get_caller, get_waited_s)
     server: Server[Any] = Server(
         "signalbox",
         version=version("signalbox-retrieval"),
         title="signalbox",
         instructions=_INSTRUCTIONS,
         get_tool_input_schema=lambda name: _schema(TOOLS[name]) if name in TOOLS else None,
-        on_list_tools=door.list_tools,
-        on_call_tool=door.call_tool,
-        on_list_resources=door.list_resources,
-        on_list_resource_templates=door.list_templates,
-        on_read_resource=door.read_resource,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
     )
-    server.middleware.append(_naming_the_field)
+    server.middleware.append(_name_invalid_field)
     return server
 
 
-async def _naming_the_field(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+async def _name_invalid_field(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Reject malformed parameters with an error that names the field, which the SDK does not do."""
     try:
         return await call_next(ctx)
     except ValidationError as error:
-        raise MCPError(types.INVALID_PARAMS, _line(f"{ctx.method}: {readable(error)}")) from None
+        raise MCPError(types.INVALID_PARAMS, _line(f"{ctx.method}: {to_bad_request(error)}")) from None
 
 
-def unreadable(error: ValidationError) -> str:
+def malformed_message_reason(error: ValidationError) -> str:
     """Return one line that says why a message is malformed, without quoting it."""
     first = error.errors(include_input=False, include_url=False)[0]
     if first["type"] == "json_invalid":
@@ -88,19 +90,19 @@ def unreadable(error: ValidationError) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
+class _RequestHandlers:
     """Answers MCP requests."""
 
     service: Service
-    caller_of: CallerOf
-    waited_s: WaitedS
+    get_caller: GetCaller
+    get_waited_s: GetWaitedS
 
     async def list_tools(self, context: ServerRequestContext[Any], params: object) -> types.ListToolsResult:
         """List the tools; descriptions of search tools end with the collections and sources to search."""
-        held, sources = await self._held(context), await self._sources(context)
+        held, sources = await self._collections_sentence(context), await self._sources(context)
         known = self.service.pipeline.sources
         outside = any(known[name].card.kind == "outside" for name in sources)
-        ends = [one for one in (held, f"Sources: {listing(sources)}." if sources else "") if one]
+        ends = [one for one in (held, f"Sources: {join_names(sources)}." if sources else "") if one]
         return types.ListToolsResult(
             tools=[
                 types.Tool(
@@ -132,24 +134,24 @@ class _Door:
         """
         tool = TOOLS.get(params.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"there is no such tool; there are: {listing(TOOLS)}")
+            raise MCPError(types.INVALID_PARAMS, f"there is no such tool; there are: {join_names(TOOLS)}")
         try:
-            caller, waited_s = self.caller_of(context), self.waited_s(context)
+            caller, waited_s = self.get_caller(context), self.get_waited_s(context)
             answer = await tool.call(self.service, caller, params.arguments or {}, waited_s=waited_s)
         except (BadRequest, Forbidden, QuotaUsedUp) as error:
-            return _refusal(str(error))
+            return _error_result(str(error))
         except Unavailable as error:
             again = f"; try again in {error.retry_after_s:.0f} s" if error.retry_after_s is not None else ""
-            return _refusal(f"{error}{again}")
+            return _error_result(f"{error}{again}")
         except Exception:
             _log.exception("the tool %s failed", params.name)
-            return _refusal("the server failed; its log has the reason")
+            return _error_result("the server failed; its log has the reason")
         return await asyncio.to_thread(_result, answer)
 
     async def list_resources(self, context: ServerRequestContext[Any], params: object) -> types.ListResourcesResult:
         """List the resources: the list of collections, and each collection."""
-        with _told():
-            held = await sizes(self.service, self._viewer(context))
+        with _as_mcp_errors():
+            held = await collection_sizes(self.service, self._viewer(context))
         every = _resource(RESOURCES, "collections", "all collections, with the number of documents")
         each = (
             _resource(f"{RESOURCES}/{quote(name, safe='')}", _line(name), f"fields and values of {count:,} documents")
@@ -176,26 +178,26 @@ class _Door:
         Raises:
             MCPError: there is no such resource, or the database is unavailable.
         """
-        name = _collection_of(params.uri)
-        with _told():
+        name = _collection_in_uri(params.uri)
+        with _as_mcp_errors():
             viewer = self._viewer(context)
             if name is None:
-                held = await sizes(self.service, viewer)
+                held = await collection_sizes(self.service, viewer)
                 content: object = {"collections": [{"name": one, "documents": held[one]} for one in held]}
             else:
                 content = await self.service.describe(name, tenant=viewer)
-        text = await asyncio.to_thread(lambda: json.dumps(prompt_value(content), ensure_ascii=False))
+        text = await asyncio.to_thread(lambda: json.dumps(sanitise_prompt_value(content), ensure_ascii=False))
         return types.ReadResourceResult(
             contents=[types.TextResourceContents(uri=params.uri, mime_type=_JSON, text=text)]
         )
 
     def _viewer(self, context: ServerRequestContext[Any]) -> Viewer:
-        return self.caller_of(context).viewer
+        return self.get_caller(context).viewer
 
-    async def _held(self, context: ServerRequestContext[Any]) -> str:
+    async def _collections_sentence(self, context: ServerRequestContext[Any]) -> str:
         """Return a sentence for a tool's description that lists the caller's collections; "" if it can read none."""
         try:
-            held = await sizes(self.service, self._viewer(context))
+            held = await collection_sizes(self.service, self._viewer(context))
         except (BadRequest, Unavailable):
             return ""  # The tools work the same without it.
         named = [f"{json.dumps(_line(name), ensure_ascii=False)} ({held[name]:,} documents)" for name in held]
@@ -226,7 +228,7 @@ def _resource(uri: str, name: str, description: str) -> types.Resource:
     return types.Resource(uri=uri, name=name, description=description, mime_type=_JSON)
 
 
-def _collection_of(uri: str) -> str | None:
+def _collection_in_uri(uri: str) -> str | None:
     """Return the collection that a resource's address names; None for the address of the list of collections.
 
     Raises:
@@ -237,24 +239,24 @@ def _collection_of(uri: str) -> str | None:
     return unquote(uri[len(RESOURCES) + 1 :]) or None
 
 
-def _result(answer: Shape) -> types.CallToolResult:
-    content = for_a_model(answer)
+def _result(answer: ApiModel) -> types.CallToolResult:
+    content = prompt_safe_answer(answer)
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=content)
 
 
-def _refusal(reason: str) -> types.CallToolResult:
+def _error_result(reason: str) -> types.CallToolResult:
     text = _line(reason)
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
 def _line(text: str) -> str:
     """Return a message or name as one line that is safe for a model to read."""
-    return prompt_text(plain_line(text, _MOST_ERROR_CHARACTERS))
+    return sanitise_prompt_text(plain_line(text, _MOST_ERROR_CHARACTERS))
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _as_mcp_errors() -> Iterator[None]:
     """Raise `MCPError` for a `BadRequest` or `Unavailable` inside the block, with its text as one line."""
     try:
         yield

@@ -14,16 +14,16 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from agent.intent.read_ahead import read_ahead
-from agent.serve.identity import Caller
-from agent.serve.mcp.server import build_server, unreadable
+from agent.intent.warmup import warm_up
+from agent.serve.authentication import Caller
+from agent.serve.mcp.server import build_server, malformed_message_reason
 from agent.service.service import Service
-from retrievers.core.types import EVERYTHING, Viewer
+from retrievers.core.types import ALL_PRINCIPALS, Viewer
 
 if TYPE_CHECKING:
     from mcp.shared._stream_protocols import ReadStream, WriteStream
 
-Incoming = SessionMessage | Exception
+IncomingItem = SessionMessage | Exception
 
 
 async def serve_stdio(service: Service, viewer: Viewer) -> None:
@@ -35,19 +35,19 @@ async def serve_stdio(service: Service, viewer: Viewer) -> None:
         BadRequest: the tenant's name is invalid.
     """
     service.database.scope(viewer)
-    read_ahead()  # loads data in a thread; otherwise the first questions would wait for it
-    caller = Caller(viewer.tenant, None, viewer.principals, trusted=viewer.principals == EVERYTHING)
+    warm_up()  # loads data in a thread; otherwise the first questions would wait for it
+    caller = Caller(viewer.tenant, None, viewer.principals, trusted=viewer.principals == ALL_PRINCIPALS)
     server = build_server(service, lambda context: caller)
     try:
-        async with stdio_server(cast("AsyncFile[str]", _Input())) as (read, write):
-            asked = _PendingRequests()
-            incoming, outgoing = _Incoming(read, write, asked), _Outgoing(write, asked)
+        async with stdio_server(cast("AsyncFile[str]", _StdinLines())) as (read, write):
+            pending = _PendingRequests()
+            incoming, outgoing = _Incoming(read, write, pending), _Outgoing(write, pending)
             await server.run(incoming, outgoing, server.create_initialization_options())
     except* BrokenPipeError:
         pass  # The client ended without closing our input first; there is nobody to report to.
 
 
-class _Input:
+class _StdinLines:
     """Lines of standard input, read in a daemon thread, so that the process can exit while the thread waits.
 
     The SDK's own reader cannot be cancelled: the process would hang at shutdown until the client sends a line.
@@ -98,7 +98,7 @@ class _PendingRequests:
 class _Stream:
     """The methods the SDK needs on both streams."""
 
-    def __init__(self, inner: "ReadStream[Incoming] | WriteStream[SessionMessage]") -> None:
+    def __init__(self, inner: "ReadStream[IncomingItem] | WriteStream[SessionMessage]") -> None:
         self._inner = inner
 
     async def aclose(self) -> None:
@@ -119,30 +119,30 @@ class _Incoming(_Stream):
     """
 
     def __init__(
-        self, read: "ReadStream[Incoming]", write: "WriteStream[SessionMessage]", asked: _PendingRequests
+        self, read: "ReadStream[IncomingItem]", write: "WriteStream[SessionMessage]", pending: _PendingRequests
     ) -> None:
         super().__init__(read)
-        self._read, self._write, self._asked = read, write, asked
+        self._read, self._write, self._pending = read, write, pending
 
-    async def receive(self) -> "Incoming":
+    async def receive(self) -> "IncomingItem":
         try:
             while isinstance(item := await self._read.receive(), ValidationError):
-                if (fault := _fault(item)) is not None:
+                if (fault := _malformed_line_error(item)) is not None:
                     await self._write.send(SessionMessage(fault))
         except EndOfStream:
-            await self._asked.answered()
+            await self._pending.answered()
             raise
         match item:
             case SessionMessage(types.JSONRPCRequest(id=id)):
-                self._asked.add(id)
+                self._pending.add(id)
             case SessionMessage(types.JSONRPCNotification(method="notifications/cancelled", params={"requestId": id})):
-                self._asked.discard(id)
+                self._pending.discard(id)
         return item
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> "Incoming":
+    async def __anext__(self) -> "IncomingItem":
         try:
             return await self.receive()
         except EndOfStream:
@@ -152,24 +152,26 @@ class _Incoming(_Stream):
 class _Outgoing(_Stream):
     """The stream of messages to the client; notes which requests have been answered."""
 
-    def __init__(self, write: "WriteStream[SessionMessage]", asked: _PendingRequests) -> None:
+    def __init__(self, write: "WriteStream[SessionMessage]", pending: _PendingRequests) -> None:
         super().__init__(write)
-        self._write, self._asked = write, asked
+        self._write, self._pending = write, pending
 
     async def send(self, item: SessionMessage) -> None:
         await self._write.send(item)
         if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
-            self._asked.discard(item.message.id)
+            self._pending.discard(item.message.id)
 
 
-def _fault(error: ValidationError) -> types.JSONRPCError | None:
+def _malformed_line_error(error: ValidationError) -> types.JSONRPCError | None:
     """Return the error for a malformed line, with the request id if the line contains one; None for an empty line."""
     found = error.errors()
     no_json = found[0]["type"] == "json_invalid"
     line: Any = next((one["input"] for one in found if no_json or isinstance(one["input"], dict)), None)
     if no_json and not line.strip():
         return None
-    fault = types.ErrorData(code=types.PARSE_ERROR if no_json else types.INVALID_REQUEST, message=unreadable(error))
+    fault = types.ErrorData(
+        code=types.PARSE_ERROR if no_json else types.INVALID_REQUEST, message=malformed_message_reason(error)
+    )
     return types.JSONRPCError(jsonrpc="2.0", id=_id_in(line), error=fault)
 
 

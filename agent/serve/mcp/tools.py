@@ -8,14 +8,14 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from agent.retrieval.highlight import Highlighter
-from agent.serve.deadline import left_s
+from agent.serve.deadline import remaining_timeout_s
 from agent.serve.mcp.arguments import AnswerArguments, NoArguments, SearchArguments, read_arguments
-from agent.types import AnswerSentence, Prompt, Result, Shape
+from agent.types import AnswerSentence, ApiModel, Prompt, Result
 from retrievers.core.errors import UnknownCollection
-from retrievers.text.visible import prompt_text, prompt_value
+from retrievers.text.prompt_sanitising import sanitise_prompt_text, sanitise_prompt_value
 
 if TYPE_CHECKING:
-    from agent.serve.identity import Caller
+    from agent.serve.authentication import Caller
     from agent.service.service import Service
     from retrievers.core.types import Viewer
 
@@ -39,7 +39,7 @@ class CitedAnswer(Prompt):
     model: str | None = None
 
 
-class CollectionField(Shape):
+class CollectionField(ApiModel):
     """A metadata field usable in filters, with statistics of its values."""
 
     name: str
@@ -59,7 +59,7 @@ class CollectionField(Shape):
     aliases: dict[str, tuple[str, ...]]
 
 
-class DescribedCollection(Shape):
+class DescribedCollection(ApiModel):
     """A collection. Fields that are None (beyond the largest `MOST_DESCRIBED`) can be read from its resource."""
 
     name: str
@@ -69,7 +69,7 @@ class DescribedCollection(Shape):
     fields: tuple[CollectionField, ...] | None = None
 
 
-class DescribedCollections(Shape):
+class DescribedCollections(ApiModel):
     """Every collection the caller may search, largest first."""
 
     collections: tuple[DescribedCollection, ...]
@@ -86,14 +86,14 @@ class Tool:
 
     title: str
     description: str
-    arguments: type[Shape]
-    output: type[Shape]
-    answer: Callable[["Service", "Viewer", dict[str, Any], float], Awaitable[Shape]]
+    arguments: type[ApiModel]
+    output: type[ApiModel]
+    answer: Callable[["Service", "Viewer", dict[str, Any], float], Awaitable[ApiModel]]
     searches: bool = True
 
     async def call(
         self, service: "Service", caller: "Caller", given: Mapping[str, Any], *, waited_s: float = 0.0
-    ) -> Shape:
+    ) -> ApiModel:
         """Validate the arguments and return the answer.
 
         Args:
@@ -108,52 +108,52 @@ class Tool:
         return await self.answer(service, viewer, arguments, waited_s)
 
 
-def for_a_model(answer: Shape) -> dict[str, Any]:
+def prompt_safe_answer(answer: ApiModel) -> dict[str, Any]:
     """Return a tool's answer as JSON values with the strings cleaned as in prompts.
 
     `highlights` and the positions of `sentences` refer to the cleaned texts, `start` and `end` of hits and citations to
     the stored document.
     """
-    shown: dict[str, Any] = prompt_value(answer.model_dump(mode="json"))
+    shown: dict[str, Any] = sanitise_prompt_value(answer.model_dump(mode="json"))
     if isinstance(answer, Result):
         mark = Highlighter(answer.intent.question, answer.intent.language)
         for hit, stored in zip(shown["hits"], answer.hits, strict=True):
             if hit["text"] != stored.text:
                 hit["highlights"] = [list(place) for place in mark(hit["text"])]
     if isinstance(answer, CitedAnswer) and answer.answer is not None and shown["answer"] != answer.answer:
-        places = _shown_places(answer.answer, {edge for one in answer.sentences for edge in (one.start, one.end)})
+        places = _cleaned_positions(answer.answer, {edge for one in answer.sentences for edge in (one.start, one.end)})
         for sentence in shown["sentences"]:
             for edge in ("start", "end"):
                 sentence[edge] = min(places[sentence[edge]], len(shown["answer"]))
     return shown
 
 
-def _shown_places(text: str, places: set[int]) -> dict[int, int]:
+def _cleaned_positions(text: str, places: set[int]) -> dict[int, int]:
     """Map positions in a text to positions in the text as a prompt shows it.
 
     The text between two positions is cleaned separately, which keeps the work linear. A position inside a control token
     or next to hidden characters can be off by their length.
     """
     ordered = sorted(places | {0})
-    lengths = (len(prompt_text(text[start:end])) for start, end in pairwise(ordered))
+    lengths = (len(sanitise_prompt_text(text[start:end])) for start, end in pairwise(ordered))
     return dict(zip(ordered, accumulate(lengths, initial=0), strict=True))
 
 
 async def _search(service: "Service", viewer: "Viewer", arguments: dict[str, Any], waited_s: float) -> Result:
-    timeout_s = left_s(arguments.pop("timeout_s", None), service.settings, waited_s, by_model=False)
+    timeout_s = remaining_timeout_s(arguments.pop("timeout_s", None), service.settings, waited_s, by_model=False)
     return await service.retrieve(tenant=viewer, timeout_s=timeout_s, **arguments)
 
 
 async def _answer(service: "Service", viewer: "Viewer", arguments: dict[str, Any], waited_s: float) -> CitedAnswer:
     by_model = service.answerer.model is not None
     write = service.ask if by_model else service.augment
-    timeout_s = left_s(arguments.pop("timeout_s", None), service.settings, waited_s, by_model=by_model)
+    timeout_s = remaining_timeout_s(arguments.pop("timeout_s", None), service.settings, waited_s, by_model=by_model)
     made: Prompt = await write(tenant=viewer, timeout_s=timeout_s, **arguments)
     held = {name: getattr(made, name) for name in CitedAnswer.model_fields if hasattr(made, name)}
     return CitedAnswer(**held | ({"answer": made.refusal} if made.refusal else {}))
 
 
-async def sizes(service: "Service", viewer: "Viewer") -> dict[str, int]:
+async def collection_sizes(service: "Service", viewer: "Viewer") -> dict[str, int]:
     """Return {collection: number of documents} of the collections the viewer may search, largest first."""
     documents: Counter[str] = Counter()
     for one in await service.collections(tenant=viewer):
@@ -165,7 +165,7 @@ async def _describe(
     service: "Service", viewer: "Viewer", arguments: dict[str, Any], waited_s: float
 ) -> DescribedCollections:
     found: list[dict[str, Any]] = []
-    for name, documents in (await sizes(service, viewer)).items():
+    for name, documents in (await collection_sizes(service, viewer)).items():
         summary: dict[str, Any] = {"name": name, "documents": documents}
         if len(found) < MOST_DESCRIBED:
             # A collection deleted meanwhile has nothing to describe.

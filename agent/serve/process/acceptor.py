@@ -7,7 +7,7 @@ import resource
 import socket
 from typing import TYPE_CHECKING, Any
 
-from retrievers.core.log_filter import Sparing
+from retrievers.core.log_filter import RepetitionFilter
 
 if TYPE_CHECKING:
     from agent.serve.process.server import Server
@@ -19,7 +19,7 @@ _REST_S = 0.5
 _MOST_IN_A_ROW = 64
 
 _log = logging.getLogger(__name__)
-_log.addFilter(Sparing())
+_log.addFilter(RepetitionFilter())
 
 
 class Acceptor:
@@ -47,14 +47,14 @@ class Acceptor:
     async def _accept(self) -> None:
         while True:
             await self._accept_waiting()
-            await _readable(self._listener)
+            await _wait_readable(self._listener)
 
     async def _accept_waiting(self) -> None:
         """Accept until no connection is waiting."""
         in_a_row = 0
         while True:
             # Accept many at once: on a busy machine the next chance comes late.
-            await self._server.turn()
+            await self._server.wait_for_turn()
             if in_a_row == _MOST_IN_A_ROW:
                 await asyncio.sleep(0)
                 in_a_row = 0
@@ -82,8 +82,8 @@ class Acceptor:
             raise OSError(0, f"nearly all {limit} file descriptors are in use; raise the limit (ulimit -n)")
 
     def _handle(self, accepted: socket.socket) -> None:
-        connection = self._server.connection()
-        self._server.count(connection, open=True)
+        connection = self._server.create_protocol()
+        self._server.count_connection(connection, open=True)
         task = asyncio.create_task(asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted))
         self._handling.add(task)
 
@@ -92,14 +92,14 @@ class Acceptor:
             if task.cancelled() or (error := task.exception()) is not None:
                 # No connection was made, so nothing can be lost.
                 accepted.close()
-                self._server.count(connection, open=False)
+                self._server.count_connection(connection, open=False)
                 if not task.cancelled():
                     _log.warning("an accepted connection could not be handled: %s", error)
 
         task.add_done_callback(handled)
 
 
-async def _readable(listener: socket.socket) -> None:
+async def _wait_readable(listener: socket.socket) -> None:
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(listener, ready.set)
     try:

@@ -8,17 +8,19 @@ from collections.abc import Mapping
 
 from fastapi import FastAPI
 
-from agent.serve.exit_codes import described, exit_code
-from agent.serve.process.counts import Counts
-from agent.serve.process.leaving import leave
-from agent.serve.process.line import Line
-from agent.serve.process.server import application
-from agent.serve.process.shared_socket import SharingServer
+from agent.serve.exit_codes import error_line, exit_code
+from agent.serve.process.balanced_server import BalancedServer
+from agent.serve.process.channel import ProcessChannel
+from agent.serve.process.connection_counts import ConnectionCounts
+from agent.serve.process.immediate_exit import exit_immediately
+from agent.serve.process.server import open_application
 
-_FIGURES_WITHIN_S = 2.0
+_METRICS_TIMEOUT_S = 2.0
 
 
-async def work(listener: socket.socket, end: socket.socket, counts: Counts, number: int, processes: int) -> int:
+async def run_child(
+    listener: socket.socket, end: socket.socket, counts: ConnectionCounts, number: int, processes: int
+) -> int:
     """Serve until SIGTERM, or until the supervisor is gone.
 
     Args:
@@ -31,28 +33,30 @@ async def work(listener: socket.socket, end: socket.socket, counts: Counts, numb
         The exit code.
     """
     app: FastAPI | None = None
-    server: SharingServer | None = None
+    server: BalancedServer | None = None
 
-    async def own() -> str | None:
-        return app.state.observation.metrics.render().decode() if app is not None else None
+    async def own_metrics() -> str | None:
+        return app.state.observability.metrics.render().decode() if app is not None else None
 
-    async def everyone(own: bytes) -> Mapping[int, bytes]:
-        others: dict[str, str] = await line.ask(_FIGURES_WITHIN_S) or {}
-        return {int(other): text.encode() for other, text in others.items()} | {number: own}
+    async def collect_metrics(own_metrics: bytes) -> Mapping[int, bytes]:
+        others: dict[str, str] = await channel.request_reply(_METRICS_TIMEOUT_S) or {}
+        return {int(other): text.encode() for other, text in others.items()} | {number: own_metrics}
 
-    def told(what: object) -> None:
+    def on_message(what: object) -> None:
         if server is not None:
-            server.make_room()
+            server.close_excess_connections()
 
-    line = await Line.over(end, answer=own, told=told)
-    attached = asyncio.create_task(line.listen())
+    channel = await ProcessChannel.connect(end, on_request=own_metrics, on_message=on_message)
+    attached = asyncio.create_task(channel.listen())
     try:
-        async with application(listener, number=number, processes=processes, everyone=everyone) as app:
-            serving = server = SharingServer(app, counts, number, lambda: line.tell({"ready": True}))
+        async with open_application(
+            listener, number=number, processes=processes, collect_metrics=collect_metrics
+        ) as app:
+            serving = server = BalancedServer(app, counts, number, lambda: channel.send_message({"ready": True}))
             attached.add_done_callback(lambda task: serving.handle_exit(signal.SIGTERM, None))
             await server.serve([listener])
     except Exception as error:
-        line.tell({"failed": described(error)})
+        channel.send_message({"failed": error_line(error)})
         return exit_code(error)
     return 0
 
@@ -65,14 +69,16 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, lambda signalled, frame: sys.exit(128 + signalled))
     listener, end, counted, number, processes = map(int, sys.argv[1:])
-    counts = Counts(counted, processes)
+    counts = ConnectionCounts(counted, processes)
 
-    async def work_and_leave() -> None:
-        leave(await work(socket.socket(fileno=listener), socket.socket(fileno=end), counts, number, processes))
+    async def run_and_exit() -> None:
+        exit_immediately(
+            await run_child(socket.socket(fileno=listener), socket.socket(fileno=end), counts, number, processes)
+        )
 
     try:
         import uvloop
     except ImportError:  # not available on Windows
-        asyncio.run(work_and_leave())
+        asyncio.run(run_and_exit())
     else:
-        uvloop.run(work_and_leave())  # 6 % more questions per second
+        uvloop.run(run_and_exit())  # 6 % more questions per second

@@ -17,24 +17,24 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from agent.intent.read_ahead import read_ahead
+from agent.intent.warmup import warm_up
 from agent.observe import logs
+from agent.serve.authentication import open_authenticator, resolve_auth_mode
 from agent.serve.http import problems
 from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
-from agent.serve.http.early_refusal import EarlyRefusal
-from agent.serve.http.observing import Figures
-from agent.serve.identity import check_exposure, identifier
+from agent.serve.http.early_rejection import EarlyRejection
+from agent.serve.http.observability import CollectMetrics
 from agent.serve.process.acceptor import Acceptor
-from agent.serve.process.lingering import Lingering
-from agent.serve.process.listening import end_handshakes
-from agent.service.opening import open_service
-from agent.settings import load_settings, spans_are_wanted
-from retrievers.core import heap
-from retrievers.core.extras import install_command
+from agent.serve.process.half_close import HalfCloseTransport
+from agent.serve.process.listening_socket import finish_handshakes
+from agent.service.factory import open_service
+from agent.settings import is_span_export_configured, load_settings
+from retrievers.core import process_memory
+from retrievers.core.optional_dependencies import install_command
 
 if TYPE_CHECKING:
-    from agent.observe.telemetry import Tracing
+    from agent.observe.spans import SpanRecorder
 
 _log = logging.getLogger(__name__)
 _HEAD_WITHIN_S = 10.0
@@ -46,7 +46,7 @@ _READ_S = 0.02
 # Seconds a kept connection stays open at shutdown: a request may be in transit.
 _LAST_REQUEST_S = 0.5
 _LAST_ANSWER_S = 0.5
-_LOOK_EVERY_S = 0.02
+_POLL_S = 0.02
 
 
 async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
@@ -58,33 +58,39 @@ async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
         BadRequest: the address is reachable from other machines with AUTH=off or without any key.
         Unavailable: the service cannot be opened.
     """
-    async with application(listener) as app:
+    async with open_application(listener) as app:
         announce()
         await Server(app).serve([listener])
 
 
 @asynccontextmanager
-async def application(
-    listener: socket.socket, *, number: int = 1, processes: int = 1, everyone: Figures | None = None
+async def open_application(
+    listener: socket.socket, *, number: int = 1, processes: int = 1, collect_metrics: CollectMetrics | None = None
 ) -> AsyncIterator[FastAPI]:
     """Open the application configured by the settings, for callers at the socket's address; close it after the block.
 
     Args:
         number: number of this process, from 1 to `processes`. Process 1 also runs the ingestion jobs.
-        everyone: returns the metrics of all processes; None if this is the only one.
+        collect_metrics: returns the metrics of all processes; None if this is the only one.
     """
-    heap.return_freed_memory()
+    process_memory.configure_malloc()
     settings = load_settings()
-    auth = check_exposure(settings, listener.getsockname()[0])
+    auth = resolve_auth_mode(settings, listener.getsockname()[0])
     logs.configure(settings)
     cores = math.ceil((os.cpu_count() or 1) / processes)
-    with _tracing() as tracing:
+    with _open_span_recorder() as span_recorder:
         async with open_service(settings, cores=cores) as service, AsyncExitStack() as stack:
-            read_ahead()  # loads data in a thread; otherwise the first questions would wait for it
+            warm_up()  # loads data in a thread; otherwise the first questions would wait for it
             if number == 1:
                 await stack.enter_async_context(service.worker)
-            identify = await identifier(service, auth)
-            yield create_app(service, identify=identify, tracing=tracing, processes=processes, everyone=everyone)
+            authenticate = await open_authenticator(service, auth)
+            yield create_app(
+                service,
+                authenticate=authenticate,
+                span_recorder=span_recorder,
+                processes=processes,
+                collect_metrics=collect_metrics,
+            )
 
 
 class Server(uvicorn.Server):
@@ -132,71 +138,71 @@ class Server(uvicorn.Server):
         # Stop the jobs while the requests finish, not afterwards: new jobs would slow down the last requests, and on a
         # busy machine it takes a second to return the running jobs to the queue.
         jobs = asyncio.ensure_future(self._stop_jobs(self._grace_s))
-        for connection in self._open:
+        for connection in self._open_connections:
             connection.shutdown()
         try:
             async with asyncio.timeout(self._grace_s):
                 for listener in sockets or ():
-                    await self.end_handshakes(listener)
+                    await self.finish_handshakes(listener)
                 for acceptor in self._acceptors:
                     await acceptor.close()
-                await self._connections_end()
+                await self._wait_for_connections()
         except TimeoutError:
             _log.warning("%d running requests did not finish in time: they get a 503", len(self.server_state.tasks))
             for task in self.server_state.tasks:
                 task.cancel()
             # A cancelled request sends its 503 itself. If it takes too long, its connection sends the 503 in its place.
             for unanswered in (False, True):
-                for connection in self._open:
+                for connection in self._open_connections:
                     connection.end_request(unanswered=unanswered)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LAST_ANSWER_S):
-                        await self._connections_end()
+                        await self._wait_for_connections()
         while not (jobs.done() or self.force_exit):
-            await asyncio.wait({jobs}, timeout=_LOOK_EVERY_S)
+            await asyncio.wait({jobs}, timeout=_POLL_S)
         await self._stop_jobs(0.0)  # also the jobs that the last requests created
         await jobs
         await self.lifespan.shutdown()
 
     @property
-    def _open(self) -> list["Protocol"]:
+    def _open_connections(self) -> list["HttpProtocol"]:
         """The open connections."""
-        return [one for one in self.server_state.connections if isinstance(one, Protocol)]
+        return [one for one in self.server_state.connections if isinstance(one, HttpProtocol)]
 
-    async def _connections_end(self) -> None:
+    async def _wait_for_connections(self) -> None:
         """Wait until no connection and no request is left, or until a second Ctrl-C."""
         state = self.server_state
         while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110 - uvicorn has no event
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_S)
 
-    async def end_handshakes(self, listener: socket.socket) -> None:
-        """Stop new connections on the socket, see `listening.end_handshakes`."""
-        await end_handshakes(listener)
+    async def finish_handshakes(self, listener: socket.socket) -> None:
+        """Stop new connections on the socket, see `listening_socket.finish_handshakes`."""
+        await finish_handshakes(listener)
 
-    async def turn(self) -> None:
-        """Wait until this process may accept a connection. Here it returns at once; `SharingServer` waits."""
+    async def wait_for_turn(self) -> None:
+        """Wait until this process may accept a connection. Here it returns at once; `BalancedServer` waits."""
 
-    def connection(self) -> "Protocol":
+    def create_protocol(self) -> "HttpProtocol":
         """Return the protocol for a new connection."""
-        return Protocol(self)
+        return HttpProtocol(self)
 
-    def count(self, connection: "Protocol", open: bool) -> None:
-        """Called when a connection was made (`open`) or lost. Does nothing here; `SharingServer` counts connections."""
+    def count_connection(self, connection: "HttpProtocol", open: bool) -> None:
+        """Called when a connection was made (`open`) or lost. Does nothing here; `BalancedServer` counts them."""
 
 
-class Protocol(H11Protocol):
+class HttpProtocol(H11Protocol):
     """uvicorn's protocol with problem documents for malformed HTTP, early rejections and a limit for slow clients."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server.config, server.server_state, server.lifespan.state)
         self._server = server
-        self._head_due: asyncio.TimerHandle | None = None
-        self._parting = False
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._will_close = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See uvicorn. A client that does not send a complete request head in time is disconnected."""
-        super().connection_made(Lingering(transport))  # type: ignore[arg-type]
-        self._head_due = self.loop.call_later(_HEAD_WITHIN_S, self._end_wait)
+        super().connection_made(HalfCloseTransport(transport))  # type: ignore[arg-type]
+        self._head_timer = self.loop.call_later(_HEAD_WITHIN_S, self._on_head_timeout)
         if self._server.should_exit:
             self.shutdown()  # for the other connections, `Server.shutdown` has called it
 
@@ -205,34 +211,34 @@ class Protocol(H11Protocol):
         if self.transport.is_closing():
             return
         at_rest = self.conn.our_state is self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
-        early_refusal: EarlyRefusal = self.app.state.early_refusal
+        early_rejection: EarlyRejection = self.app.state.early_rejection
         # If the client does not read its answers, do not write more: the normal path waits.
         may_write = at_rest and not self.flow.write_paused
-        refusal = early_refusal.refusal(data, self.server_state.default_headers) if may_write else None
-        if refusal is not None:
-            self._refuse(*refusal)
+        rejection = early_rejection.rejection(data, self.server_state.default_headers) if may_write else None
+        if rejection is not None:
+            self._send_rejection(*rejection)
         else:
             super().data_received(data)
-        if not self._has_begun():
-            self._forget_head()
-        elif self._head_due is None:
-            self._head_due = self.loop.call_later(_HEAD_WITHIN_S, self._end_wait)
+        if not self._has_partial_head():
+            self._cancel_head_timer()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(_HEAD_WITHIN_S, self._on_head_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See uvicorn."""
-        self._forget_head()
+        self._cancel_head_timer()
         super().connection_lost(exc)
-        self._server.count(self, open=False)
+        self._server.count_connection(self, open=False)
 
     def timeout_keep_alive_handler(self) -> None:
         """See uvicorn. Wait `_READ_S` before closing: a request that has arrived but was not read is still answered."""
         self.timeout_keep_alive_task = self.loop.call_later(_READ_S, super().timeout_keep_alive_handler)
 
-    def part(self) -> None:
+    def close_after_response(self) -> None:
         """Close the connection after its next answer, which says `Connection: close`; the client then reconnects."""
-        if self._parting:
+        if self._will_close:
             return
-        self._parting = True
+        self._will_close = True
         headers = [*self.server_state.default_headers, (b"connection", b"close")]
         self.server_state = copy(self.server_state)
         self.server_state.default_headers = headers
@@ -241,12 +247,12 @@ class Protocol(H11Protocol):
 
     def shutdown(self) -> None:
         """See uvicorn. Close after the next answer, or if no request arrives within `_LAST_REQUEST_S`."""
-        self.part()
+        self.close_after_response()
         self.timeout_keep_alive = _LAST_REQUEST_S  # type: ignore[assignment] # uvicorn has whole seconds
         is_at_work = self.cycle is not None and not self.cycle.response_complete
-        if not is_at_work and not self._has_begun():
-            self._forget_head()
-            self._keep_for(_LAST_REQUEST_S)
+        if not is_at_work and not self._has_partial_head():
+            self._cancel_head_timer()
+            self._restart_idle_timer(_LAST_REQUEST_S)
 
     def end_request(self, *, unanswered: bool = False) -> None:
         """Answer a request whose head is incomplete with a 503, without waiting for its remaining bytes.
@@ -257,42 +263,42 @@ class Protocol(H11Protocol):
         """
         if self.transport.is_closing():
             return
-        if self._has_begun():
-            self._end(problems.stopping())
+        if self._has_partial_head():
+            self._respond_and_close(problems.stopping_problem())
         elif unanswered and self.cycle is not None and not self.cycle.response_started:
             self.cycle.disconnected = True
-            self._end(problems.stopping())
+            self._respond_and_close(problems.stopping_problem())
 
-    def _refuse(self, answer: bytes, is_last: bool) -> None:
+    def _send_rejection(self, answer: bytes, is_last: bool) -> None:
         self.transport.write(answer)
         if is_last:
             self._unset_keepalive_if_required()
             self.transport.close()
         else:
-            self._keep_for(self.timeout_keep_alive)
+            self._restart_idle_timer(self.timeout_keep_alive)
 
-    def _keep_for(self, seconds: float) -> None:
+    def _restart_idle_timer(self, seconds: float) -> None:
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
-    def _has_begun(self) -> bool:
+    def _has_partial_head(self) -> bool:
         """Return whether the head of a request has arrived in part."""
         return self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
 
-    def _forget_head(self) -> None:
-        if self._head_due is not None:
-            self._head_due.cancel()
-            self._head_due = None
+    def _cancel_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _end_wait(self) -> None:
+    def _on_head_timeout(self) -> None:
         if not self.transport.is_closing():
-            self.send_400_response("") if self._has_begun() else self.transport.close()
+            self.send_400_response("") if self._has_partial_head() else self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """See uvicorn."""
-        self._end(problems.Problem(400, "malformed-http", "the request is not valid HTTP/1.1"))
+        self._respond_and_close(problems.Problem(400, "malformed-http", "the request is not valid HTTP/1.1"))
 
-    def _end(self, problem: problems.Problem) -> None:
+    def _respond_and_close(self, problem: problems.Problem) -> None:
         """Answer with the problem and close. If an answer has already started, only close."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             id = uuid.uuid4().hex
@@ -314,19 +320,19 @@ class Protocol(H11Protocol):
 
 
 @contextmanager
-def _tracing() -> Iterator["Tracing | None"]:
+def _open_span_recorder() -> Iterator["SpanRecorder | None"]:
     """Yield the span exporter; None if the environment does not ask for spans or the packages are missing."""
-    if not spans_are_wanted():
+    if not is_span_export_configured():
         yield None
         return
     try:
-        from agent.observe.telemetry import Tracing
+        from agent.observe.spans import SpanRecorder
     except ImportError:
         _log.warning("no spans are sent: packages are missing, %s", install_command("otel"))
         yield None
         return
-    tracing = Tracing()
+    span_recorder = SpanRecorder()
     try:
-        yield tracing
+        yield span_recorder
     finally:
-        tracing.close()
+        span_recorder.close()

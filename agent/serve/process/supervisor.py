@@ -15,17 +15,17 @@ from functools import partial
 from typing import Any
 
 from agent.observe import logs
+from agent.serve.authentication import resolve_auth_mode
 from agent.serve.exit_codes import UNAVAILABLE
-from agent.serve.identity import check_exposure
-from agent.serve.process.counts import Counts
-from agent.serve.process.line import Line
-from agent.serve.process.listening import end_handshakes, listening, turn_away
+from agent.serve.process.channel import ProcessChannel
+from agent.serve.process.connection_counts import ConnectionCounts
+from agent.serve.process.listening_socket import finish_handshakes, open_listener, refuse_waiting_connections
 from agent.settings import load_settings
-from retrievers.ingest.clean import one_line
+from retrievers.ingest.readers.text_cleaning import one_line
 
 _MOST_BY_ITSELF = 4
 """Maximum default number of processes; each has its own database connections."""
-_FIGURES_WITHIN_S = 1.0
+_METRICS_TIMEOUT_S = 1.0
 # A process that ran this long did not fail at its start. After a failed start, the next start is delayed.
 _STEADY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
@@ -46,16 +46,18 @@ async def serve(host: str, port: int, processes: int | None = None) -> int:
         BadRequest: the address is invalid, or reachable from other machines with AUTH=off or without any key.
         Unavailable: the port is taken, or the service cannot be opened.
     """
-    with listening(host, port) as listener, ExitStack() as stack:
-        stack.callback(turn_away, listener)
+    with open_listener(host, port) as listener, ExitStack() as stack:
+        stack.callback(refuse_waiting_connections, listener)
         address, port = listener.getsockname()[:2]
         settings = load_settings()
-        check_exposure(settings, address)
+        resolve_auth_mode(settings, address)
         shown = f"[{address}]" if ":" in address else address
-        said = f"signalbox listens on http://{shown}:{port}; the console is at http://{shown}:{port}/"
+        address_line = f"signalbox listens on http://{shown}:{port}; the console is at http://{shown}:{port}/"
         # With JSON log lines, a collector reads all of stderr, so this line must be JSON too.
         is_json = settings.log_format == "json"
-        announce = partial(_log.info, said) if is_json else partial(print, said, file=sys.stderr, flush=True)
+        announce = (
+            partial(_log.info, address_line) if is_json else partial(print, address_line, file=sys.stderr, flush=True)
+        )
         processes = processes or settings.processes or min(os.cpu_count() or 1, _MOST_BY_ITSELF)
         if processes > 1:
             logs.configure(settings)
@@ -80,9 +82,9 @@ class Supervisor:
         self._grace_s = grace_s
         self._listener, self._count, self._announce = listener, count, announce
         self._shared = tempfile.TemporaryFile()  # noqa: SIM115 - open until the process ends
-        self._counts = Counts.new(self._shared.fileno(), count)
+        self._counts = ConnectionCounts.create(self._shared.fileno(), count)
         self._running: dict[int, Process] = {}
-        self._answering: dict[int, Line] = {}
+        self._channels: dict[int, ProcessChannel] = {}
         self._failures: dict[int, tuple[str, int]] = {}
         """Reason and exit code of each process that could not start, in order of failure."""
         self._answered, self._stopping = asyncio.Event(), asyncio.Event()
@@ -92,9 +94,9 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled, number)
-        keepers = [asyncio.create_task(self._keep(number)) for number in range(1, self._count + 1)]
+        keepers = [asyncio.create_task(self._keep_running(number)) for number in range(1, self._count + 1)]
         await self._stopping.wait()
-        await end_handshakes(self._listener)
+        await finish_handshakes(self._listener)
         self._signal(signal.SIGTERM)
         await asyncio.wait(keepers, timeout=self._grace_s + _STOPPED_WITHIN_S)
         self._signal(signal.SIGKILL)
@@ -115,7 +117,7 @@ class Supervisor:
             with suppress(ProcessLookupError):  # it has just ended
                 process.send_signal(number)
 
-    async def _keep(self, number: int) -> None:
+    async def _keep_running(self, number: int) -> None:
         """Run the process of that number, and restart it when it ends, until the supervisor is told to stop."""
         pause_s = 0.0
         while not self._stopping.is_set():
@@ -128,24 +130,24 @@ class Supervisor:
                 self._failures[number] = reason, code
                 if len(self._failures) == self._count:
                     self._stopping.set()
-                await _either(self._answered, self._stopping)
+                await _wait_for_any(self._answered, self._stopping)
                 continue
             steady = time.monotonic() - started >= _STEADY_S
             pause_s = 0.0 if steady else min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
             _log.warning("process %d will be restarted in %g s: %s", number, pause_s, reason)
-            await _either(self._stopping, within_s=pause_s)
+            await _wait_for_any(self._stopping, within_s=pause_s)
 
     async def _run(self, number: int) -> tuple[str, int]:
         """Run one process until it ends. Return why it ended, as text for the log, and its exit code."""
         reason = ""
 
-        def told(what: dict[str, Any]) -> None:
+        def on_message(what: dict[str, Any]) -> None:
             nonlocal reason
             reason = what.get("failed", reason)
             if what.get("ready"):
-                for other in self._answering.values():
-                    other.tell({"joined": number})
-                self._answering[number] = line
+                for other in self._channels.values():
+                    other.send_message({"joined": number})
+                self._channels[number] = channel
                 if not self._answered.is_set():
                     self._announce()
                     self._answered.set()
@@ -160,18 +162,20 @@ class Supervisor:
             return f"no process can be started: {error.strerror}", UNAVAILABLE
         if self._stopping.is_set():
             self._signal(signal.SIGTERM)  # started too late to be signalled with the others
-        line = await Line.over(ours, answer=partial(self._figures, number), told=told)
-        await line.listen()
-        self._answering.pop(number, None)
-        self._counts.leave(number)
+        channel = await ProcessChannel.connect(
+            ours, on_request=partial(self._other_metrics, number), on_message=on_message
+        )
+        await channel.listen()
+        self._channels.pop(number, None)
+        self._counts.mark_absent(number)
         code = await process.wait()
         del self._running[number]
         return reason or (f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"), code
 
-    async def _start(self, number: int, line: socket.socket) -> Process:
+    async def _start(self, number: int, channel: socket.socket) -> Process:
         # Use this process's import path, not the folder in which the command was started.
         code = f"import sys; sys.path[:] = {sys.path!r}; from agent.serve.process.child import main; main()"
-        descriptors = self._listener.fileno(), line.fileno(), self._shared.fileno()
+        descriptors = self._listener.fileno(), channel.fileno(), self._shared.fileno()
         return await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, *map(str, (*descriptors, number, self._count)),
             stdin=DEVNULL, pass_fds=descriptors,
@@ -179,14 +183,14 @@ class Supervisor:
             process_group=0,
         )  # fmt: skip
 
-    async def _figures(self, asking: int) -> dict[int, str]:
+    async def _other_metrics(self, asking: int) -> dict[int, str]:
         """Return {process number: metrics text}, without process `asking` and those that do not answer in time."""
-        others = {number: line for number, line in self._answering.items() if number != asking}
-        texts = await asyncio.gather(*(line.ask(_FIGURES_WITHIN_S) for line in others.values()))
+        others = {number: channel for number, channel in self._channels.items() if number != asking}
+        texts = await asyncio.gather(*(channel.request_reply(_METRICS_TIMEOUT_S) for channel in others.values()))
         return {number: text for number, text in zip(others, texts, strict=True) if text is not None}
 
 
-async def _either(*events: asyncio.Event, within_s: float | None = None) -> None:
+async def _wait_for_any(*events: asyncio.Event, within_s: float | None = None) -> None:
     """Wait until one of the events is set, at most `within_s` seconds; None means without limit."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
     await asyncio.wait(waiting, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)

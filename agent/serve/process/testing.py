@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from fastapi import FastAPI
 
-from agent.serve.process.listening import listening
+from agent.serve.process.listening_socket import open_listener
 from agent.serve.process.server import Server
 
 
@@ -19,9 +19,9 @@ class _Unsignalled(Server):
 
 
 @asynccontextmanager
-async def serving(app: FastAPI) -> AsyncIterator[int]:
+async def run_server(app: FastAPI) -> AsyncIterator[int]:
     """Serve an application on a free local port until the end of the block; yield the port."""
-    with listening("127.0.0.1", 0) as listener:
+    with open_listener("127.0.0.1", 0) as listener:
         server = _Unsignalled(app)
         task = asyncio.create_task(server.serve([listener]))
         try:

@@ -1,4 +1,4 @@
-"""The `worker` command: run the background jobs of `serve` without the HTTP server. See `retrievers.ingest.worker`."""
+"""The `worker` command: run the background jobs of `serve` without the HTTP server."""
 
 import asyncio
 import logging
@@ -7,10 +7,10 @@ import signal
 import socket
 
 from agent.observe import logs
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.settings import load_settings
 
-_SAID_EVERY_S = 60.0
+_LOG_EVERY_S = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -38,9 +38,9 @@ async def run(at_once: int | None) -> int:
         _log.info("worker %s runs up to %d jobs at once; syncs: %s", name, settings.workers, syncs)
         while not stopping.is_set():
             try:
-                await asyncio.wait_for(stopping.wait(), _SAID_EVERY_S)
+                await asyncio.wait_for(stopping.wait(), _LOG_EVERY_S)
             except TimeoutError:
-                _log.info("worker %s is alive, %d jobs running", name, service.worker.at_work)
-        _log.info("worker %s is stopping, %d jobs running", name, service.worker.at_work)
+                _log.info("worker %s is alive, %d jobs running", name, service.worker.running_jobs)
+        _log.info("worker %s is stopping, %d jobs running", name, service.worker.running_jobs)
         await service.worker.stop(settings.grace_s)
     return 0

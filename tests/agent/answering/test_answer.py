@@ -14,18 +14,19 @@ import pytest
 from rich.console import Console
 
 from agent import Service, open_service
-from agent.answering import sentence_check
-from agent.answering.answer import NOBODY_ANSWERS, NOT_SEARCHED, NOTHING_FOUND, Answerer, messages
-from agent.answering.assemble import assemble
+from agent.answering import faithfulness_check
+from agent.answering.answer import NO_MODEL, NOT_SEARCHED, NOTHING_FOUND, Answerer, chat_messages
+from agent.answering.prompt_builder import build_prompt
+from agent.answering.text_features import TextFeatures
 from agent.errors import BadSetting
-from agent.llm.calls import Calls
-from agent.llm.opening import open_model
-from agent.serve.cli.explain.record import show_trace
+from agent.llm.call_log import CallLog
+from agent.llm.model_factory import open_model
+from agent.serve.cli.explain.trace_report import print_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from agent.types import Answer, AskRequest, Intent, Message, Outcome, Prompt
-from prompts import packaged
-from retrievers.core.breakers import FAILURES
+from prompts import packaged_templates
+from retrievers.core.circuit_breakers import FAILURE_THRESHOLD
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.ingest.documents import Document
@@ -49,14 +50,16 @@ def found(
         for n, text in enumerate(texts, 1)
     ]
     status = status or ("found" if texts else "nothing_found")
-    made = assemble(question, chunks, budget_tokens=3000, looked=status != "no_retrieval_needed")
+    made = build_prompt(question, chunks, budget_tokens=3000, was_searched=status != "no_retrieval_needed")
     intent = Intent(question=question, language="en", searches=(question,), collections=("docs",))
     prompt = Prompt.model_construct(
         trace_id="x", query=question, intent=intent, plan=(), hits=(), table=None, outcomes=outcomes, relaxed=(),
         degraded=(), status=status, took_ms=1.0, explanation=None, messages=made.messages, prompt=made.prompt,
         citations=made.citations, tokens=made.tokens,
     )  # fmt: skip
-    return prompt, SimpleNamespace(passages=made.passages, calls=Calls(), templates=packaged(), lookups=None)
+    return prompt, SimpleNamespace(
+        passages=made.passages, calls=CallLog(), templates=packaged_templates(), tool_searches=None
+    )
 
 
 @asynccontextmanager
@@ -184,9 +187,9 @@ async def test_the_conversation_goes_along_as_turns_without_its_old_citations():
 def test_of_a_long_conversation_the_newest_turns_go_along():
     prompt, _ = found()
     turns = [Message(role="user", content=f"turn {n}") for n in range(50)]
-    assert [one["content"] for one in messages(prompt, turns)[1:-1]] == [f"turn {n}" for n in range(30, 50)]
+    assert [one["content"] for one in chat_messages(prompt, turns)[1:-1]] == [f"turn {n}" for n in range(30, 50)]
     long = [*turns, Message(role="user", content="x" * 90_000), Message(role="user", content="last")]
-    assert [one["content"] for one in messages(prompt, long)[1:-1]] == ["last"]
+    assert [one["content"] for one in chat_messages(prompt, long)[1:-1]] == ["last"]
 
 
 async def test_small_talk_is_answered_without_passages_and_not_checked():
@@ -230,7 +233,7 @@ async def test_without_a_model_the_passages_are_handed_on():
     assert answer.answer.startswith("[1] Title 1 (https://docs.example/1)\nThe rotor stops")
     assert STORM in answer.answer
     assert (answer.degraded, answer.answered, answer.model, answer.sentences) == (("no_model",), False, None, ())
-    assert greeting.answer == NOBODY_ANSWERS[0]
+    assert greeting.answer == NO_MODEL[0]
 
 
 @pytest.mark.parametrize(
@@ -278,12 +281,12 @@ async def test_what_came_of_an_answer_that_broke_off_is_kept_and_checked():
 async def test_the_check_of_a_very_long_answer_ends_in_time_and_says_that_it_was_cut(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    def slowly(text: str) -> sentence_check.Facts:
+    def slowly(text: str) -> TextFeatures:
         time.sleep(0.01)  # on any machine, half a minute for all sentences
         return read(text)
 
-    read = sentence_check.read
-    monkeypatch.setattr(sentence_check, "read", slowly)
+    read = faithfulness_check.extract_features
+    monkeypatch.setattr(faithfulness_check, "extract_features", slowly)
     said = "".join(f"Wind number {n} is not strong where rotor number {n + 1} turns [1]. " for n in range(3000))[
         :190_000
     ]
@@ -301,12 +304,12 @@ async def test_a_model_that_keeps_failing_is_left_alone():
     server = ScriptedServer([GOOD], faults=[Fault(status=401)] * 2 + [Fault(reset=True)] * 99)
     with server:
         async with answerer(server) as one:
-            for _ in range(2 + FAILURES):
+            for _ in range(2 + FAILURE_THRESHOLD):
                 await answered(one, *found())
             asked = len(server.requests)
             _, answer = await answered(one, *found())
     assert one.breaker.state == "open"
-    assert len(server.requests) == asked == 2 + 3 * FAILURES
+    assert len(server.requests) == asked == 2 + 3 * FAILURE_THRESHOLD
     assert answer.degraded == ("model_unavailable",)
 
 
@@ -403,7 +406,7 @@ async def test_the_service_answers_records_and_replays_without_asking_the_model_
     assert trace["took_ms"] >= trace["elapsed_ms"]["answer"] > 0
 
     file = StringIO()
-    show_trace(trace, Console(file=file, width=160, highlight=False, markup=False, emoji=False))
+    print_trace(trace, Console(file=file, width=160, highlight=False, markup=False, emoji=False))
     assert "50% of its claims, checked by its wording" in file.getvalue()
     assert "It cost 9 euros [1]. (cites [1])" in file.getvalue()
 

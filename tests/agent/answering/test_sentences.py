@@ -2,12 +2,12 @@
 
 import pytest
 
-from agent.answering.sentences import cited, spans, without_citations
+from agent.answering.sentences import cited_numbers, sentence_spans, without_citations
 from retrievers.testing import processor_s
 
 
 def sentences(text: str) -> list[str]:
-    return [text[one.start : one.end] for one in spans(text)]
+    return [text[one.start : one.end] for one in sentence_spans(text)]
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_a_text_is_cut_into_its_sentences(text: str, expected: list[str]):
 
 def test_code_counts_where_it_is_asked_for():
     text = "Text.\n```\nx = 1\n```\n"
-    assert [text[one.start : one.end] for one in spans(text, code=True)] == ["Text.", "x = 1"]
+    assert [text[one.start : one.end] for one in sentence_spans(text, code=True)] == ["Text.", "x = 1"]
 
 
 def test_a_heading_is_known_as_one():
-    assert [one.heading for one in spans("## Why\nBecause.")] == [True, False]
+    assert [one.heading for one in sentence_spans("## Why\nBecause.")] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_heading_is_known_as_one():
     ],
 )
 def test_citations_are_read_in_every_form_that_models_write(text: str, numbers: list[int]):
-    assert cited(text) == numbers
+    assert cited_numbers(text) == numbers
 
 
 def test_a_text_without_its_citations():
@@ -69,7 +69,7 @@ def test_a_text_without_its_citations():
 @pytest.mark.parametrize("piece", [".", '."', "?!", "。", ". [1]", "A."])
 def test_a_row_of_stops_is_cut_in_linear_time(piece: str):
     def cost(count: int) -> float:
-        return processor_s(lambda: spans(piece * count + "x"))
+        return processor_s(lambda: sentence_spans(piece * count + "x"))
 
     cost(10)
     # A square would take 64 times as long.

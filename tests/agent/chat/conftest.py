@@ -15,15 +15,15 @@ import uvicorn
 from openai import AsyncOpenAI
 from psycopg.conninfo import make_conninfo
 
-from agent.chat.advisors.base import Call, End
+from agent.chat.advisors.advisor import AdvisedRequest, RequestOutcome
+from agent.serve.authentication import Caller, Unauthenticated
 from agent.serve.http.app import create_app
-from agent.serve.identity import Caller, Unauthenticated
-from agent.service.opening import open_service
+from agent.service.factory import open_service
 from agent.service.service import Service
 from agent.settings import Settings
-from agent.testing import Fault, Reply, ScriptedServer
+from agent.testing import Fault, ScriptedReply, ScriptedServer
 from retrievers.ingest.documents import Document
-from retrievers.postgres.migrate import SERVICE_ROLE
+from retrievers.postgres.schema_migrations import SERVICE_ROLE
 
 ROTOR = "The rotor stops when the wind is faster than 25 m/s. Its bearing is oiled every three months."
 STORM = "Storm Xaver reached Denmark in December 2013."
@@ -34,14 +34,14 @@ TENANTS = {"key-a": "default", "key-b": "other"}
 class Script:
     """The next replies and faults of the scripted model; emptied before every test."""
 
-    replies: deque[Reply | Callable[[dict[str, Any]], Reply]] = field(default_factory=deque)
+    replies: deque[ScriptedReply | Callable[[dict[str, Any]], ScriptedReply]] = field(default_factory=deque)
     faults: deque[Fault | None] = field(default_factory=deque)
     server: ScriptedServer = field(init=False)
 
     def __post_init__(self) -> None:
         self.server = ScriptedServer(self._reply, faults=iter(self._fault, ...))
 
-    def _reply(self, body: dict[str, Any]) -> Reply:
+    def _reply(self, body: dict[str, Any]) -> ScriptedReply:
         reply = self.replies.popleft()
         return reply(body) if callable(reply) else reply
 
@@ -61,17 +61,17 @@ class Script:
 
 @dataclass
 class Watcher:
-    """An advisor that records every `End` it receives."""
+    """An advisor that records every `RequestOutcome` it receives."""
 
-    ends: list[End] = field(default_factory=list)
+    ends: list[RequestOutcome] = field(default_factory=list)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     order: int = 350
 
-    async def before(self, call: Call) -> Call:
+    async def before(self, call: AdvisedRequest) -> AdvisedRequest:
         call.context["watcher.seen"] = call.request.question
         return call
 
-    async def after(self, end: End) -> End:
+    async def after(self, end: RequestOutcome) -> RequestOutcome:
         self.ends.append(end)
         self.ended.set()
         return end
@@ -87,7 +87,7 @@ class Chatting:
     watcher: Watcher
     client: AsyncOpenAI
 
-    async def ended(self) -> End:
+    async def ended(self) -> RequestOutcome:
         """Wait for the end of the test's only chat and return it."""
         async with asyncio.timeout(60):
             await self.watcher.ended.wait()
@@ -97,7 +97,7 @@ class Chatting:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def chatting_all(module_url: str) -> AsyncIterator[Chatting]:
-    async def identify(authorization: str | None) -> Caller:
+    async def authenticate(authorization: str | None) -> Caller:
         key = (authorization or "").removeprefix("Bearer ")
         if key not in TENANTS:
             raise Unauthenticated("the key is unknown")
@@ -129,7 +129,7 @@ async def chatting_all(module_url: str) -> AsyncIterator[Chatting]:
             )
             listener = socket.create_server(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            server = uvicorn.Server(uvicorn.Config(create_app(service, identify=identify), log_level="warning"))
+            server = uvicorn.Server(uvicorn.Config(create_app(service, authenticate=authenticate), log_level="warning"))
             serving = asyncio.create_task(server._serve([listener]))
             async with AsyncOpenAI(base_url=f"{url}/v1", api_key="key-a", max_retries=0) as client:
                 yield Chatting(service, url, script, watcher, client)

@@ -11,13 +11,13 @@ import httpx2
 import psycopg
 import pytest
 
-from agent.chat.advisors.base import Call, ChatAnswer, End
-from agent.chat.advisors.guard import REFUSALS, Guard
+from agent.chat.advisors.advisor import AdvisedRequest, ChatAnswer, RequestOutcome
+from agent.chat.advisors.guard import REFUSALS, GuardAdvisor
 from agent.chat.chat import Chat
-from agent.chat.erasure import Erased
-from agent.chat.exchanges import Asking
-from agent.options.guard_rules import compiled, plain
-from agent.service.opening import open_service
+from agent.chat.erasure import ErasureCounts
+from agent.chat.exchanges import NewExchange
+from agent.options.guard_rules import compile_rule, normalise_rule_text
+from agent.service.factory import open_service
 from agent.settings import load_settings
 from agent.testing import Fault
 from agent.types import AskRequest
@@ -102,8 +102,8 @@ async def test_another_tenants_conversation_does_not_exist(chatting, conversatio
         messages=[{"role": "user", "content": "hello"}], conversation=conversation, tenant="other"
     )
     assert roles(chatting.script.bodies[-1]) == ["system", "user"]
-    assert await chatting.service.asked(conversation=conversation, tenant="third") == []
-    assert await chatting.service.erase(conversation=conversation, tenant="third") == Erased(0, 0, 0, 0, 0)
+    assert await chatting.service.recorded_questions(conversation=conversation, tenant="third") == []
+    assert await chatting.service.erase(conversation=conversation, tenant="third") == ErasureCounts(0, 0, 0, 0, 0)
     await chatting.service.erase(conversation=conversation, tenant="other")
     assert [text for *_, text in stored(conversation)] == [ASKED, GOOD]
     await chatting.service.erase(conversation=conversation)
@@ -145,11 +145,11 @@ class Noting:
     refuses: bool = False
     fails: bool = False
 
-    async def before(self, call: Call) -> Call:
+    async def before(self, call: AdvisedRequest) -> AdvisedRequest:
         self.notes.append(f"before {self.name}")
         return replace(call, refusal="No.") if self.refuses else call
 
-    async def after(self, end: End) -> End:
+    async def after(self, end: RequestOutcome) -> RequestOutcome:
         self.notes.append(f"after {self.name}")
         if self.fails:
             raise RuntimeError(self.name)
@@ -207,9 +207,9 @@ async def test_an_asker_who_goes_away_ends_the_chat_once_and_what_was_said_is_ke
     assert (end.status, end.answer) == ("abandoned", None)
     assert end.text
     assert GOOD.startswith(end.text)
-    await chatting.service.chats.settled()
+    await chatting.service.chats.wait_until_idle()
     assert [text for *_, text in stored(conversation)] == [ASKED, end.text]
-    (record,) = await chatting.service.asked(conversation=conversation)
+    (record,) = await chatting.service.recorded_questions(conversation=conversation)
     assert (record.status, record.answer, record.trace_id) == ("abandoned", end.text, None)
 
 
@@ -226,7 +226,7 @@ async def test_the_guard_answers_politely_without_a_search_or_a_model(chatting, 
     assert (await chatting.service.chat("管理员的密码是什么？")).text == REFUSALS[1]
     assert chatting.script.bodies == []
     assert stored(conversation) == []
-    (record,) = await chatting.service.asked(conversation=conversation)
+    (record,) = await chatting.service.recorded_questions(conversation=conversation)
     assert (record.status, record.answer) == ("refused", REFUSALS[0])
     chatting.script.replies.append(GOOD)
     assert (await chatting.service.chat("Who launched codes of conduct?")).text == GOOD
@@ -243,12 +243,12 @@ async def test_the_guard_answers_politely_without_a_search_or_a_model(chatting, 
     ],
 )
 async def test_rules_find_whole_words_and_patterns(rule, text, found):
-    assert bool(compiled(rule).search(plain(text))) is found
+    assert bool(compile_rule(rule).search(normalise_rule_text(text))) is found
 
 
 async def test_a_question_that_a_pattern_cannot_judge_in_time_is_refused():
-    guard = Guard(["re:(a|aa)+secret"])
-    call = Call(Viewer("acme"), AskRequest(query="a" * 200), datetime.now(UTC), 0.0, 60.0)
+    guard = GuardAdvisor(["re:(a|aa)+secret"])
+    call = AdvisedRequest(Viewer("acme"), AskRequest(query="a" * 200), datetime.now(UTC), 0.0, 60.0)
     assert (await guard.before(call)).refusal == REFUSALS[0]
     assert (await guard.before(replace(call, request=AskRequest(query="b" * 200)))).refusal is None
 
@@ -266,36 +266,38 @@ async def test_a_question_is_recorded_before_it_is_answered_and_feedback_joins_i
     chatting.script.replies.append(GOOD)
     async with aclosing(chatting.service.chat_stream(ASKED, conversation=conversation, user="ada")) as pieces:
         await anext(pieces)
-        (record,) = await chatting.service.asked(user="ada")
+        (record,) = await chatting.service.recorded_questions(user="ada")
         assert (record.question, record.status, record.answer, record.ended_at) == (ASKED, "unanswered", None, None)
         *_, answer = [piece async for piece in pieces]
 
     assert isinstance(answer, ChatAnswer)
     assert answer.trace_id is not None
     await chatting.service.feedback(answer.trace_id, 9, "just right")
-    (record,) = await chatting.service.asked(conversation=conversation)
+    (record,) = await chatting.service.recorded_questions(conversation=conversation)
     assert (record.status, record.answer, record.trace_id) == ("answered", GOOD, answer.trace_id)
     assert (record.user, record.score, record.comment) == ("ada", 9, "just right")
-    assert await chatting.service.asked(conversation=conversation, tenant="other") == []
+    assert await chatting.service.recorded_questions(conversation=conversation, tenant="other") == []
 
 
 async def test_a_call_that_died_stays_unanswered(chatting, conversation):
-    asking = Asking(ASKED, "ask", datetime.now(UTC), conversation=conversation)
+    asking = NewExchange(ASKED, "ask", datetime.now(UTC), conversation=conversation)
     await chatting.service.records.begin("default", uuid.uuid4().hex, asking)
-    assert [one.status for one in await chatting.service.asked(conversation=conversation)] == ["unanswered"]
+    assert [one.status for one in await chatting.service.recorded_questions(conversation=conversation)] == [
+        "unanswered"
+    ]
 
 
 async def test_a_failed_question_is_recorded_as_failed(chatting, conversation):
     with pytest.raises(NotFound):
         await chatting.service.chat(ASKED, conversation=conversation, collection="nowhere")
-    assert [one.status for one in await chatting.service.asked(conversation=conversation)] == ["failed"]
+    assert [one.status for one in await chatting.service.recorded_questions(conversation=conversation)] == ["failed"]
 
 
 async def test_what_no_database_can_store_is_asked_and_recorded_none_the_less(chatting, conversation, stored):
     chatting.script.replies.append("Half \ud83d a pair")
     answer = await chatting.service.chat("When does the rotor stop\0?", conversation=conversation)
     assert stored(conversation) == [(1, "user", "When does the rotor stop\ufffd?"), (2, "assistant", answer.text)]
-    (record,) = await chatting.service.asked(conversation=conversation)
+    (record,) = await chatting.service.recorded_questions(conversation=conversation)
     assert (record.question, record.answer) == ("When does the rotor stop\ufffd?", answer.text)
 
 
@@ -305,7 +307,7 @@ async def test_what_has_expired_is_not_shown_and_goes(chatting, conversation, mo
     with psycopg.connect(module_url) as owner:
         for table, key in (("conversation", "id"), ("exchange", "conversation")):
             owner.execute(f"UPDATE signalbox.{table} SET expires_at = now() WHERE {key} = %s", (conversation,))  # noqa: S608
-    assert await chatting.service.asked(conversation=conversation) == []
+    assert await chatting.service.recorded_questions(conversation=conversation) == []
     await chatting.service.chat("How often is its bearing oiled?", conversation=conversation)
     assert roles(chatting.script.bodies[1]) == ["system", "user"]
     assert [number for number, *_ in stored(conversation)] == [1, 2]
@@ -316,9 +318,9 @@ async def test_with_no_days_nothing_of_a_chat_is_kept(chatting, conversation, st
     settings = chatting.service.settings.model_copy(update={"chat_days": 0})
     async with open_service(settings) as service:
         answer = await service.chat(ASKED, conversation=conversation, user="nobody")
-        assert (answer.text, await service.asked()) == (GOOD, [])
+        assert (answer.text, await service.recorded_questions()) == (GOOD, [])
     assert stored(conversation) == []
-    assert await chatting.service.asked(user="nobody") == []
+    assert await chatting.service.recorded_questions(user="nobody") == []
 
 
 async def test_a_chat_is_replayed_without_its_model(chatting, conversation):

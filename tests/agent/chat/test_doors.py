@@ -13,14 +13,14 @@ import pytest
 from agent.chat.advisors.guard import REFUSALS
 from agent.serve import cli
 from retrievers.core.errors import BadRequest
-from retrievers.core.types import whole
+from retrievers.core.types import unrestricted_viewer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GOOD = "Storm Xaver reached Denmark in December 2013 [1]."
 FIRST, SECOND = "Which country did storm Xaver reach?", "And when was that?"
 BLOCKED = "What is the launch code?"
-ALL = whole("default")
+ALL = unrestricted_viewer("default")
 METADATA = {"app": "intranet", "beta": "yes"}
 GUARDED = [{"name": "guard", "words": ["merger"], "answer": "Not about that."}]
 
@@ -161,7 +161,7 @@ async def test_the_guard_refuses_with_the_same_words_and_nothing_is_looked_up(do
     assert REFUSALS[0] in said.text
     assert "rotor" not in said.text.lower()
     assert doors.script.bodies == []
-    (record, *_) = await doors.service.asked(tenant=ALL)
+    (record, *_) = await doors.service.recorded_questions(tenant=ALL)
     assert (record.question, record.status, record.answer, record.trace_id) == (BLOCKED, "refused", REFUSALS[0], None)
 
 
@@ -169,7 +169,7 @@ async def test_the_guard_refuses_with_the_same_words_and_nothing_is_looked_up(do
 async def test_a_record_and_the_trace_name_the_user_and_the_metadata(doors, door, user):
     said = await door(doors, FIRST, {"user": user, "metadata": METADATA})
     assert said.ok, said.text
-    (record,) = await doors.service.asked(user=user, tenant=ALL)
+    (record,) = await doors.service.recorded_questions(user=user, tenant=ALL)
     assert (record.question, record.user, record.metadata, record.status) == (FIRST, user, METADATA, "answered")
     trace = await doors.service.explain(record.trace_id, tenant=ALL)
     assert (trace["request"]["user"], trace["request"]["metadata"]) == (user, METADATA)
@@ -181,14 +181,14 @@ async def test_a_record_and_the_trace_name_the_user_and_the_metadata(doors, door
 async def test_a_conversation_is_remembered_and_understood(doors, door, user, conversation, stored):
     for question in (FIRST, SECOND):
         assert (await door(doors, question, {"user": user, "conversation": conversation})).ok
-    second, _ = await doors.service.asked(user=user, tenant=ALL)
+    second, _ = await doors.service.recorded_questions(user=user, tenant=ALL)
     assert second.conversation == conversation
     assert "Xaver" in (await doors.service.explain(second.trace_id, tenant=ALL))["query"]
     answers = [] if second.answer is None else [GOOD]
     said = [text for _, _, text in stored(conversation)]
     assert said == [FIRST, *answers, SECOND, *answers]
     assert (await door(doors, SECOND, {"user": user})).ok
-    alone, *_ = await doors.service.asked(user=user, tenant=ALL)
+    alone, *_ = await doors.service.recorded_questions(user=user, tenant=ALL)
     assert "Xaver" not in (await doors.service.explain(alone.trace_id, tenant=ALL))["query"]
 
 
@@ -197,7 +197,8 @@ async def test_a_request_names_an_advisor_with_parameters(doors, door, user):
     options = {"advisors": GUARDED, "user": user}
     assert "Not about that." in (await door(doors, "When is the MERGER?", options)).text
     assert REFUSALS[0] in (await door(doors, BLOCKED, options)).text  # the setting's words stay blocked
-    assert [one.status for one in await doors.service.asked(user=user, tenant=ALL)] == ["refused", "refused"]
+    recorded = await doors.service.recorded_questions(user=user, tenant=ALL)
+    assert [one.status for one in recorded] == ["refused", "refused"]
     assert (await door(doors, FIRST, options)).ok
 
 
@@ -223,7 +224,7 @@ async def test_an_advisor_that_cannot_be_is_refused_before_anything_is_done(door
     assert not said.ok
     assert all(one in said.text for one in told), said.text
     assert doors.script.bodies == []
-    assert await doors.service.asked(user=user, tenant=ALL) == []
+    assert await doors.service.recorded_questions(user=user, tenant=ALL) == []
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,20 @@ import psycopg
 import pytest
 
 from agent.chat import erasure
-from agent.chat.erasure import Erased
-from agent.chat.exchanges import Asking
-from agent.chat.memory import StoredTurn
+from agent.chat.conversation_memory import StoredTurn
+from agent.chat.erasure import ErasureCounts
+from agent.chat.exchanges import NewExchange
 from agent.serve import cli
 from retrievers.core.errors import BadRequest, NotFound
-from retrievers.core.types import Viewer, whole
+from retrievers.core.types import Viewer, unrestricted_viewer
 from retrievers.ingest.documents import Document
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GOOD = "The rotor stops when the wind is faster than 25 m/s [1]."
 ASKED = "When does the rotor stop?"
-ALL = whole("default")
-NOTHING = Erased(0, 0, 0, 0, 0)
+ALL = unrestricted_viewer("default")
+NOTHING = ErasureCounts(0, 0, 0, 0, 0)
 TABLES = ("exchange", "trace", "message", "feedback")
 
 
@@ -40,7 +40,7 @@ async def held(chatting: Any, user: str) -> dict[str, int]:
     """How many rows of each table are of a user, read past row security."""
     while chatting.service.traces.waiting:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
-    await chatting.service.records.settled()
+    await chatting.service.records.wait_until_idle()
     with psycopg.connect(chatting.service.settings.database_url) as owner:
         return {
             table: owner.execute(f"SELECT count(*) FROM signalbox.{table} WHERE asker = %s", (user,)).fetchone()[0]  # noqa: S608
@@ -67,7 +67,7 @@ async def test_erasing_one_person_leaves_nothing_of_theirs_and_all_of_others(cha
     trace = await live(chatting, person, conversation=conversation)
     await live(chatting, other, conversation=f"{conversation} of the other")
     assert await held(chatting, person) == await held(chatting, other) == EVERYTHING
-    expected = Erased(records=3, traces=4, turns=4, conversations=1, feedback=1)
+    expected = ErasureCounts(records=3, traces=4, turns=4, conversations=1, feedback=1)
     assert await chatting.service.erase(user=person) == expected
     assert await held(chatting, person) == dict.fromkeys(TABLES, 0)
     assert await held(chatting, other) == EVERYTHING
@@ -95,7 +95,7 @@ async def test_in_a_conversation_of_two_the_others_words_stay_and_what_repeats_t
         owner.execute(
             "UPDATE signalbox.conversation SET summary = %s, summarised = 2 WHERE id = %s", (secret, conversation)
         )
-    expected = Erased(records=1, traces=2, turns=2, conversations=0, feedback=0)
+    expected = ErasureCounts(records=1, traces=2, turns=2, conversations=0, feedback=0)
     assert await chatting.service.erase(user=person) == expected
     assert await held(chatting, other) == {"exchange": 2, "trace": 1, "message": 4, "feedback": 1}
     assert (await chatting.service.explain(first.trace_id))["request"]["user"] == other
@@ -115,11 +115,11 @@ async def test_erasing_holds_against_tenants_and_principals(chatting, person, co
     assert (await held(chatting, person))["exchange"] == 4
     assert await chatting.service.erase(user=person, tenant=Viewer("default", ("user:3",))) == NOTHING
     assert await chatting.service.erase(user=person, tenant="third") == NOTHING
-    own = Erased(records=1, traces=1, turns=1, conversations=1, feedback=0)
+    own = ErasureCounts(records=1, traces=1, turns=1, conversations=1, feedback=0)
     assert await chatting.service.erase(conversation=conversation, tenant=mine) == own
     assert await chatting.service.erase(user=person, tenant=Viewer("default")) == own  # what nobody in particular asked
     assert await chatting.service.erase(user=person, tenant="other") == own
-    assert [one.user for one in await chatting.service.asked(user=person, tenant=theirs)] == [person]
+    assert [one.user for one in await chatting.service.recorded_questions(user=person, tenant=theirs)] == [person]
     assert await chatting.service.erase(user=person) == own
     assert await held(chatting, person) == dict.fromkeys(TABLES, 0)
 
@@ -128,7 +128,7 @@ async def test_another_role_erases_nothing_past_row_security(chatting, person, c
     """Each statement is bound to the tenant by the database: a scope of another finds no row to delete."""
     await chatting.service.retrieve(ASKED, user=person, conversation=conversation)
     await held(chatting, person)
-    async with chatting.service.database.transaction(whole("nobody")) as connection:
+    async with chatting.service.database.transaction(unrestricted_viewer("nobody")) as connection:
         for table in ("exchange", "trace", "message", "conversation", "feedback", "erasure"):
             assert (await connection.execute(f"DELETE FROM signalbox.{table}")).rowcount == 0  # noqa: S608
     assert (await held(chatting, person))["exchange"] == 1
@@ -138,7 +138,7 @@ async def test_erasing_one_conversation_leaves_the_persons_others(chatting, pers
     await live(chatting, person, conversation=conversation)
     await live(chatting, person, conversation=f"{conversation} 2")
     await held(chatting, person)  # what is not stored yet is forgotten uncounted
-    erased = Erased(records=3, traces=4, turns=4, conversations=1, feedback=1)
+    erased = ErasureCounts(records=3, traces=4, turns=4, conversations=1, feedback=1)
     assert await chatting.service.erase(conversation=conversation) == erased
     assert await held(chatting, person) == EVERYTHING
     assert await chatting.service.erase(conversation=conversation) == NOTHING
@@ -159,9 +159,9 @@ async def test_a_question_that_came_before_the_erasure_is_not_recorded_after_it(
     """As of a process that has let the question in, and writes it down and ends it when its person is erased."""
     records, at = chatting.service.records, datetime.now(UTC)
     early, late, next_one = (uuid.uuid4().hex for _ in range(3))
-    asking = Asking(ASKED, "ask", at, conversation=conversation, user=person)
+    asking = NewExchange(ASKED, "ask", at, conversation=conversation, user=person)
     await records.begin("default", early, asking)
-    await erasure.note(chatting.service.database, ALL, user=person, conversation=None)
+    await erasure.record_erasure(chatting.service.database, ALL, user=person, conversation=None)
     await records.begin("default", late, asking)
     assert (await held(chatting, person))["exchange"] == 1  # which the erasure would find, were it not for its moment
     for id in (early, late):
@@ -169,7 +169,7 @@ async def test_a_question_that_came_before_the_erasure_is_not_recorded_after_it(
     assert await held(chatting, person) == dict.fromkeys(TABLES, 0)
     await records.begin("default", next_one, replace(asking, at=datetime.now(UTC)))
     records.end("default", next_one, "answered", GOOD, None)
-    assert [one.answer for one in await records.newest("default", asker=person)] == [GOOD]
+    assert [one.answer for one in await records.recent("default", asker=person)] == [GOOD]
 
 
 async def test_a_trace_that_another_process_is_about_to_write_is_not_written(chatting, person):
@@ -185,7 +185,7 @@ async def test_a_trace_that_another_process_is_about_to_write_is_not_written(cha
 async def test_a_summary_begun_before_an_erasure_is_not_stored_after_it(chatting, person, conversation):
     memory = chatting.service.memory
     turns = [StoredTurn("user", f"secret {n}") for n in range(21)]
-    erased: list[Erased] = []
+    erased: list[ErasureCounts] = []
     loop = asyncio.get_running_loop()
 
     class Erasing:
@@ -202,7 +202,7 @@ async def test_a_summary_begun_before_an_erasure_is_not_stored_after_it(chatting
     usual, chatting.script.replies = chatting.script.replies, Erasing()
     try:
         await memory.add("default", conversation, turns, asker=person)
-        await memory.settled()
+        await memory.wait_until_idle()
     finally:
         chatting.script.replies = usual
     assert "secret 0" in json.dumps(chatting.script.bodies)
@@ -236,7 +236,7 @@ async def test_over_http_questions_are_listed_and_erased_with_counts(chatting, p
 
 async def test_on_the_command_line_too(chatting, person, conversation, monkeypatch, capsys):
     await live(chatting, person, conversation=conversation)
-    await chatting.service.records.settled()  # another process does not wait for what this one gathers
+    await chatting.service.records.wait_until_idle()  # another process does not wait for what this one gathers
     settings = chatting.service.settings
     monkeypatch.setenv("SIGNALBOX_DATABASE_URL", settings.database_url)
     monkeypatch.setenv("SIGNALBOX_SERVICE_URL", settings.service_url)

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agent.chat.advisors.base import Call, End
-from agent.options.routes import parse
-from agent.service.opening import open_service
+from agent.chat.advisors.advisor import AdvisedRequest, RequestOutcome
+from agent.options.routes import parse_route
+from agent.service.factory import open_service
 from agent.settings import load_settings
-from agent.types import Shape
+from agent.types import ApiModel
 from retrievers.core.errors import BadRequest
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -52,10 +52,10 @@ async def test_rules_are_between_commas_and_a_value_may_hold_a_colon():
         "a=b:fulltext+vector",
         "c=urn:x:vector",
     )
-    assert parse("c=urn:x:vector") == ("c", "urn:x", ("vector",))
+    assert parse_route("c=urn:x:vector") == ("c", "urn:x", ("vector",))
 
 
-class ToneParameters(Shape):
+class ToneParameters(ApiModel):
     style: str
 
 
@@ -64,7 +64,7 @@ class Tone:
     """An advisor of a host's own that a request names; it reads who asks."""
 
     name: ClassVar[str] = "tone"
-    parameters: ClassVar[type[Shape]] = ToneParameters
+    parameters: ClassVar[type[ApiModel]] = ToneParameters
     always: ClassVar[bool] = False
     style: str = ""
     order: int = 350
@@ -74,12 +74,12 @@ class Tone:
             raise BadRequest("there is no such style", where="style", valid=("long", "short"))
         return replace(self, style=parameters.style)
 
-    async def before(self, call: Call) -> Call:
+    async def before(self, call: AdvisedRequest) -> AdvisedRequest:
         request = call.request
         call.context["tone.for"] = f"{self.style} for {request.user} of {request.metadata.get('app')}"
         return replace(call, request=request.model_copy(update={"sources": ("fulltext",)}))
 
-    async def after(self, end: End) -> End:
+    async def after(self, end: RequestOutcome) -> RequestOutcome:
         return end
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from agent.answering import tool_calls
-from agent.answering.tool_calls import permitted
-from agent.llm.options import LONGEST_ARGUMENTS, MOST_CALLS, ToolCalls
+from agent.answering import tool_call_check
+from agent.answering.tool_call_check import permitted_calls
+from agent.llm.call_options import LONGEST_ARGUMENTS, MOST_CALLS, ToolCallAssembler
 from agent.testing import Fault
 from agent.types import MOST_TOOL_CHARACTERS, MOST_TOOLS, ModelOptions
 from retrievers.core.errors import BadRequest
@@ -378,10 +378,11 @@ async def test_where_one_call_at_a_time_was_wanted_only_the_first_passes(chattin
 
 def passing(*events: Any, tools: Any = ()) -> list[tuple[str, str]]:
     """The ids and arguments of the calls that pass, from the pieces of a stream's events."""
-    calls = ToolCalls()
+    calls = ToolCallAssembler()
     for pieces in events:
         calls.add(pieces)
-    passed = permitted(calls.made(), ModelOptions(tools=[tool(), tool("now", {}), tool("nowhere", {}), *tools]))
+    offered = [tool(), tool("now", {}), tool("nowhere", {}), *tools]
+    passed = permitted_calls(calls.assembled_calls(), ModelOptions(tools=offered))
     return [(one["id"], one["function"]["arguments"]) for one in passed]
 
 
@@ -466,17 +467,18 @@ SIGNED = {"google": {"thought_signature": "c2lnbmVk"}}
     ids=["the last one", "in one piece", "behind the last call"],
 )
 async def test_what_a_server_adds_to_a_call_is_passed_on_with_it(events):
-    calls = ToolCalls()
+    calls = ToolCallAssembler()
     for pieces in events:
         calls.add(pieces)
-    assert permitted(calls.made(), ModelOptions(tools=[tool()]))[-1] == call(id="a", extra_content=SIGNED)
+    passed = permitted_calls(calls.assembled_calls(), ModelOptions(tools=[tool()]))
+    assert passed[-1] == call(id="a", extra_content=SIGNED)
 
 
 @pytest.mark.parametrize("extra", [{"a": "\ud800"}, {"a": "x" * LONGEST_ARGUMENTS}, {"a": DEEP}, [], "x"])
 async def test_an_addition_that_cannot_be_passed_on_is_left_out(extra):
-    calls = ToolCalls()
+    calls = ToolCallAssembler()
     calls.add([piece(RIBE, index=0, id="call_7", extra_content=extra, **NAMED)])
-    assert permitted(calls.made(), ModelOptions(tools=[tool()])) == (call(),)
+    assert permitted_calls(calls.assembled_calls(), ModelOptions(tools=[tool()])) == (call(),)
 
 
 async def test_pieces_without_an_index_belong_to_the_call_with_their_id():
@@ -486,15 +488,16 @@ async def test_pieces_without_an_index_belong_to_the_call_with_their_id():
 
 
 async def test_whole_custom_calls_one_after_the_other_both_pass():
-    calls = ToolCalls()
+    calls = ToolCallAssembler()
     for id in "ab":
         calls.add([custom_call(id=id)])
         calls.add([{"index": 0}])
-    assert permitted(calls.made(), ModelOptions(tools=[custom()])) == (custom_call(id="a"), custom_call(id="b"))
+    passed = permitted_calls(calls.assembled_calls(), ModelOptions(tools=[custom()]))
+    assert passed == (custom_call(id="a"), custom_call(id="b"))
 
 
 async def test_many_pieces_that_repeat_the_name_take_no_time_that_grows_with_the_square():
-    calls = ToolCalls()
+    calls = ToolCallAssembler()
     began = time.thread_time()
     calls.add([piece('{"town": "', index=0, **NAMED)])
     for _ in range(100_000):
@@ -508,7 +511,7 @@ async def test_very_many_evaluated_properties_are_looked_up_within_the_processor
     tools = [tool(schema={**parts, "unevaluatedProperties": False})]
     arguments = json.dumps({f"q{n}": 1 for n in range(15_000)})
     began = time.thread_time()
-    assert permitted([call(arguments)], ModelOptions(tools=tools)) == ()
+    assert permitted_calls([call(arguments)], ModelOptions(tools=tools)) == ()
     assert time.thread_time() - began < 5
 
 
@@ -525,17 +528,17 @@ async def test_names_that_very_many_parts_evaluate_are_looked_up_within_the_proc
             looked_up += 1
         yield from ()
 
-    evaluator = tool_calls._Evaluator({})
+    evaluator = tool_call_check._CallValidator({})
     monkeypatch.setattr(evaluator, "_check_time", lambda: late_now(late))
     check = evaluator._unevaluated_properties(evaluated)
-    with pytest.raises(tool_calls._Unevaluable):
+    with pytest.raises(tool_call_check._Unevaluable):
         list(check(None, False, {f"q{n}": 1 for n in range(15_000)}, {}))
     assert looked_up == 3
 
 
 def late_now(late: Iterator[bool]) -> None:
     if next(late):
-        raise tool_calls._Unevaluable
+        raise tool_call_check._Unevaluable
 
 
 @BOTH
@@ -585,7 +588,7 @@ async def test_calls_against_hostile_schemas_share_one_budget_of_processor_time(
     tools = [tool(f"t{n}", doubled("allOf")) for n in range(50)]
     calls = tuple(call(name=f"t{n}", id=f"c{n}") for n in range(50))
     began = time.thread_time()
-    assert permitted(calls, ModelOptions(tools=tools)) == ()
+    assert permitted_calls(calls, ModelOptions(tools=tools)) == ()
     # Each would take for ever; fifty together take the budget of 0.5 s, on any machine.
     assert time.thread_time() - began < 5
 
@@ -609,14 +612,14 @@ async def test_a_schema_is_read_once_for_all_calls_of_its_tool():
     options = ModelOptions(tools=[tool(schema=(schema := counted()))])
     schema.reads = 0
     calls = tuple(call(id=f"c{n}") for n in range(128))
-    assert permitted(calls, options) == calls
+    assert permitted_calls(calls, options) == calls
     assert schema.reads == 1
 
 
 async def test_once_the_processor_time_is_used_up_no_other_schema_is_read():
     options = ModelOptions(tools=[tool("slow", doubled("allOf")), tool(schema=(schema := counted()))])
     schema.reads = 0
-    assert permitted([call(name="slow"), *(call(id=f"c{n}") for n in range(127))], options) == ()
+    assert permitted_calls([call(name="slow"), *(call(id=f"c{n}") for n in range(127))], options) == ()
     assert schema.reads == 0
 
 

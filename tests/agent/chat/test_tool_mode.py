@@ -9,8 +9,8 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from agent.answering.lookups import MOST_AT_ONCE, Lookups
-from agent.service.opening import open_service
+from agent.answering.tool_searches import MOST_AT_ONCE, ToolSearches
+from agent.service.factory import open_service
 from agent.settings import Settings
 from agent.testing import Fault
 from agent.types import AskRequest
@@ -430,12 +430,12 @@ async def test_a_source_that_is_paid_by_the_search_is_searched_once_for_an_answe
             limited = service.pipeline.settings.model_copy(update={"metered_searches": metered})
             pipeline = replace(service.pipeline, settings=limited)
             request = AskRequest(query="Why?", mode="tool", sources=sources)
-            prompt, decision = await pipeline.decide_prompt("default", request)
+            prompt, decision = await pipeline.augment_with_record("default", request)
             async for piece in service.answerer.stream(request, prompt, decision, time.monotonic()):
                 answer = piece
             paid = [one.path for one in chatting.script.server.requests if one.path.startswith("/search")]
             assert len(paid) == metered
-            outcomes = [one.outcome for one in decision.lookups.records]
+            outcomes = [one.outcome for one in decision.tool_searches.records]
             assert outcomes == ["searched", "refused" if (metered, sources) == (1, ("web",)) else "searched"]
             assert ("rotor" in {one.document_id for one in answer.citations}) == ("fulltext" in sources)
 
@@ -449,13 +449,13 @@ async def test_a_second_question_about_the_world_is_put_to_the_documents(chattin
             [calls(search("What is the weather in Copenhagen today?", id)) for id in ("a", "b")] + [TEXT]
         )
         request = AskRequest(query="Why?", mode="tool")
-        prompt, decision = await service.pipeline.decide_prompt("default", request)
+        prompt, decision = await service.pipeline.augment_with_record("default", request)
         async for piece in service.answerer.stream(request, prompt, decision, time.monotonic()):
             answer = piece
     paid = [one for one in chatting.script.server.requests if one.path.startswith("/search")]
     assert len(paid) == 1
-    assert [one.outcome for one in decision.lookups.records] == ["searched", "searched"]
-    assert decision.lookups.records[1].prompt.hits
+    assert [one.outcome for one in decision.tool_searches.records] == ["searched", "searched"]
+    assert decision.tool_searches.records[1].prompt.hits
     assert "web_unavailable" not in answer.degraded
 
 
@@ -521,15 +521,17 @@ async def test_asking_takes_the_mode_too_and_metadata_fields_are_told(chatting):
 
 
 async def test_a_search_that_is_unavailable_is_said_to_the_model_and_in_the_answer(chatting):
-    prompt, decision = await chatting.service.pipeline.decide_prompt("default", AskRequest(query="Why?", mode="tool"))
+    prompt, decision = await chatting.service.pipeline.augment_with_record(
+        "default", AskRequest(query="Why?", mode="tool")
+    )
 
     async def look(request: Any, **more: Any) -> Any:
         raise Unavailable("the database", "secret detail")
 
-    lookups = Lookups(look, decision.request, Settings(), Scope("default", ()))
-    lookups.begin(time.monotonic(), time.monotonic() + 10)
+    lookups = ToolSearches(look, decision.request, Settings(), Scope("default", ()))
+    lookups.set_deadlines(time.monotonic(), time.monotonic() + 10)
     made = [search("rotor")]
     reply: Any = type("Reply", (), {"text": "", "tool_calls": made})
-    turns, prompt = await lookups.answer(made, reply, prompt, replace(decision, lookups=lookups))
+    turns, prompt = await lookups.run_calls(made, reply, prompt, replace(decision, tool_searches=lookups))
     assert turns[1]["content"] == '{"error": "the search is unavailable now"}'
-    assert lookups.ended(prompt).degraded == ("search_unavailable",)
+    assert lookups.final_prompt(prompt).degraded == ("search_unavailable",)

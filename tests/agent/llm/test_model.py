@@ -19,14 +19,14 @@ import pytest
 from pydantic import BaseModel
 
 from agent.errors import BadSetting
-from agent.llm.calls import Calls, ModelCall
+from agent.llm.call_log import CallLog, ModelCall
+from agent.llm.chat_client import LiteLLMChatClient
 from agent.llm.chat_model import ChatModel
-from agent.llm.forms import ReplyForm
-from agent.llm.json import BadReply, json_in, parse, strict_schema, without_thoughts
 from agent.llm.model import CallUsage, Model, ModelFailed, Reply
-from agent.llm.opening import open_model
-from agent.llm.recording import Recorded
-from agent.llm.wire import LiteLLMWire
+from agent.llm.model_factory import open_model
+from agent.llm.recording import ReplayModel
+from agent.llm.reply_format import ReplyFormat
+from agent.llm.reply_json import BadReply, extract_json, parse, strict_schema, strip_reasoning
 from agent.testing import Fault, ScriptedServer
 from retrievers.core.errors import RetrievalError, Unavailable
 
@@ -236,9 +236,9 @@ async def test_thoughts_fences_and_chatter_are_taken_off(text: str):
 def test_tags_inside_an_answer_are_part_of_it():
     said = json.dumps({"city": "what does <think> do, and </think>?"})
     assert parse(said, City).city == "what does <think> do, and </think>?"
-    assert without_thoughts("Use <think> tags") == "Use <think> tags"
-    assert without_thoughts("<think>never ends") == ""
-    assert without_thoughts("<think>Paris</think>The tag </think> ends a thought") == "The tag </think> ends a thought"
+    assert strip_reasoning("Use <think> tags") == "Use <think> tags"
+    assert strip_reasoning("<think>never ends") == ""
+    assert strip_reasoning("<think>Paris</think>The tag </think> ends a thought") == "The tag </think> ends a thought"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_what_is_no_reply_is_refused_with_a_reason_that_repeats_nothing(text: st
 
 def test_an_object_inside_a_broken_one_is_not_taken_for_the_whole():
     with pytest.raises(BadReply):
-        json_in('{"searches": ["x"], "filter": {"type": "eq", "key": "a", "value": 1}, "sea')
+        extract_json('{"searches": ["x"], "filter": {"type": "eq", "key": "a", "value": 1}, "sea')
 
 
 def test_fields_named_like_keywords_of_a_schema_survive_the_strict_form():
@@ -314,7 +314,7 @@ async def test_a_second_bad_reply_ends_it():
 async def test_no_repair_is_begun_that_the_deadline_would_cut(monkeypatch: pytest.MonkeyPatch):
     clock = SimpleNamespace(monotonic=time.monotonic)
     monkeypatch.setattr("agent.llm.chat_model.time", clock)
-    monkeypatch.setattr("agent.llm.attempts.time", clock)
+    monkeypatch.setattr("agent.llm.retries.time", clock)
 
     def reply(body: dict[str, Any]) -> str:
         clock.monotonic = lambda: time.monotonic() + 45
@@ -385,7 +385,7 @@ async def test_a_refusal_without_a_reason_costs_three_requests_and_teaches_nothi
                 with pytest.raises(ModelFailed, match="HTTP 400, the server rejects the request"):
                     await ask(model)
             assert isinstance(model, ChatModel)
-            assert model._rung is ReplyForm.SCHEMA
+            assert model._rung is ReplyFormat.SCHEMA
     assert len(server.requests) == 6
 
 
@@ -601,9 +601,9 @@ async def test_a_server_that_is_not_there_is_unavailable_like_any_source():
 async def test_a_cancelled_call_stops_at_once():
     with ScriptedServer([PARIS], faults=itertools.repeat(Fault(delay_s=600))) as server:
         async with model_at(server) as model:
-            calls = Calls()
-            task = asyncio.create_task(ask(calls.watch(model), timeout_s=600))
-            await asyncio.to_thread(server.asked.wait)
+            calls = CallLog()
+            task = asyncio.create_task(ask(calls.logged_model(model), timeout_s=600))
+            await asyncio.to_thread(server.request_arrived.wait)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -653,7 +653,7 @@ async def test_failures_are_not_recorded_and_a_later_line_counts(tmp_path: Path)
         async with model_at(server, f"record:{file}=openai/small") as model:
             with pytest.raises(ModelFailed):
                 await ask(model)
-    replay = Recorded.read(file)
+    replay = ReplayModel.read(file)
     assert (await ask(replay)).parsed == City(city="Paris")
 
 
@@ -700,8 +700,8 @@ def test_no_model_is_set():
 async def test_the_calls_of_a_request_can_be_stored_and_answer_again():
     with ScriptedServer([PARIS, "no idea", "none"]) as server:
         async with model_at(server) as model:
-            calls = Calls()
-            watched = calls.watch(model)
+            calls = CallLog()
+            watched = calls.logged_model(model)
             assert watched.name == "openai/small"
             await ask(watched)
             deadline = time.monotonic() + 9
@@ -711,7 +711,7 @@ async def test_the_calls_of_a_request_can_be_stored_and_answer_again():
     assert [(one["stage"], one["text"], one["attempts"]) for one in stored] == [("test", PARIS, 1), ("b", None, 2)]
     assert stored[0]["usage"] == {"prompt_tokens": 6, "completion_tokens": 4, "cost": None}
     assert KEY not in json.dumps(stored)
-    replay = Recorded([ModelCall.from_json(one) for one in stored])
+    replay = ReplayModel([ModelCall.from_json(one) for one in stored])
     assert (await ask(replay)).parsed.city == "Paris"
     with pytest.raises(ModelFailed, match="nor the repaired reply can be used: it contains no JSON object"):
         await replay.complete([], stage="b", deadline=0, key={"n": 1}, schema=City)
@@ -761,7 +761,7 @@ async def test_a_probe_that_fails_says_why(fault: Fault, within_s: float, reason
 @pytest.mark.filterwarnings("ignore")
 async def test_litellm_is_reached_once_per_try_and_in_the_same_forms():
     with ScriptedServer([PARIS]) as server:
-        model = ChatModel("x", "hosted_vllm/small", LiteLLMWire(KEY, server.base_url))
+        model = ChatModel("x", "hosted_vllm/small", LiteLLMChatClient(KEY, server.base_url))
         reply = await ask(model, timeout_s=60)
         assert reply.parsed.city == "Paris"
         assert reply.attempts == 1
@@ -769,7 +769,7 @@ async def test_litellm_is_reached_once_per_try_and_in_the_same_forms():
     refusal = Fault(status=429, body=json.dumps({"error": {"message": KEY}}))
     for name in ("hosted_vllm/small", "openai/small"):
         with ScriptedServer(faults=itertools.repeat(refusal)) as server:
-            model = ChatModel("x", name, LiteLLMWire(KEY, server.base_url))
+            model = ChatModel("x", name, LiteLLMChatClient(KEY, server.base_url))
             with pytest.raises(ModelFailed, match="after 3 tries: HTTP 429") as caught:
                 await ask(model)
         assert len(server.requests) == 3
@@ -778,7 +778,7 @@ async def test_litellm_is_reached_once_per_try_and_in_the_same_forms():
 
 
 def test_importing_the_client_imports_no_sdk():
-    code = "import sys, agent.llm.opening, agent.intent.transform, agent.settings, agent.intent.model.reply;"
+    code = "import sys, agent.llm.model_factory, agent.intent.transform, agent.settings, agent.intent.model.reply;"
     code += "print({'openai', 'litellm', 'tenacity', 'httpx'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

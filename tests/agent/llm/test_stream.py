@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from agent.llm.calls import Calls
+from agent.llm.call_log import CallLog
+from agent.llm.chat_client import LiteLLMChatClient
 from agent.llm.chat_model import ChatModel
-from agent.llm.json import Spoken, without_thoughts
 from agent.llm.model import CallUsage, Model, ModelFailed, Reply
-from agent.llm.opening import open_model
-from agent.llm.recording import Recorded
-from agent.llm.wire import LiteLLMWire
+from agent.llm.model_factory import open_model
+from agent.llm.recording import ReplayModel
+from agent.llm.reply_json import ReasoningFilter, strip_reasoning
 from agent.testing import Fault, ScriptedServer
 from retrievers.embed import remote
 
@@ -126,9 +126,9 @@ async def test_a_model_whose_thoughts_have_no_opening_tag_is_known_after_its_fir
 )
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_pieces_of_any_size_give_what_the_whole_would(said: str, size: int):
-    spoken = Spoken()
+    spoken = ReasoningFilter()
     given = [spoken.feed(said[at : at + size]) for at in range(0, len(said), size)]
-    assert "".join([*given, spoken.end()]).strip() == without_thoughts(said)
+    assert "".join([*given, spoken.end()]).strip() == strip_reasoning(said)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -233,7 +233,7 @@ async def test_a_recorded_answer_is_streamed_as_it_was_said(tmp_path: Path):
     with ScriptedServer(["<think>hm</think>The capital of France is the city of Paris."]) as server:
         async with model_at(server, f"record:{path}=openai/small") as model:
             said, reply = await heard(model)
-    pieces, again = await heard(Recorded.read(path))
+    pieces, again = await heard(ReplayModel.read(path))
     assert "".join(pieces) == "".join(said) == "The capital of France is the city of Paris."
     assert len(pieces) > 1
     assert (again.text, again.usage, again.model) == (reply.text, reply.usage, "small")
@@ -247,15 +247,15 @@ async def test_an_answer_that_failed_is_not_recorded(tmp_path: Path):
                 await heard(model)
     assert path.read_text() == ""
     with pytest.raises(ModelFailed, match="has no reply for stage"):
-        await heard(Recorded.read(path))
+        await heard(ReplayModel.read(path))
 
 
 async def test_calls_are_noted_with_their_end_whatever_it_was():
-    calls = Calls()
+    calls = CallLog()
     faults = [None, Fault(status=500), Fault(status=500), Fault(status=500), None]
     with ScriptedServer(["It is Paris.", "It is Rome."], faults=faults) as server:
         async with model_at(server) as model:
-            watched = calls.watch(model)
+            watched = calls.logged_model(model)
             await heard(watched)
             with pytest.raises(ModelFailed):
                 await heard(watched)
@@ -293,7 +293,7 @@ async def test_litellm_streams_a_long_answer_and_keeps_little_of_it(kept: list[A
     sent = events(*map(says, words), says("", "stop"), *usage, "[DONE]")
     fault = replace(sent, headers={"Content-Type": "text/event-stream"})
     with ScriptedServer(["unused"], faults=[fault]) as server:
-        pieces, reply = await heard(ChatModel("x", "hosted_vllm/x", LiteLLMWire(KEY, server.base_url)))
+        pieces, reply = await heard(ChatModel("x", "hosted_vllm/x", LiteLLMChatClient(KEY, server.base_url)))
     assert "".join(pieces) == reply.text == "".join(words)
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == ((5, 400) if stated else (0, 0))
     assert len(kept[0].chunks) <= 16
@@ -321,11 +321,11 @@ async def test_litellm_closes_the_connection_of_a_stream_that_is_left_early(is_b
 
     async with await asyncio.start_server(answer, "127.0.0.1") as server:
         port = server.sockets[0].getsockname()[1]
-        wire = LiteLLMWire(KEY, f"http://127.0.0.1:{port}/v1")
-        stream = wire.events({"model": "openai/x", "messages": ASKED, "stream": True}, 60.0)
+        client = LiteLLMChatClient(KEY, f"http://127.0.0.1:{port}/v1")
+        stream = client.stream_events({"model": "openai/x", "messages": ASKED, "stream": True}, 60.0)
         await anext(stream)
         if is_busy:
-            busy = asyncio.create_task(remote.in_litellm(keep_busy))
+            busy = asyncio.create_task(remote.run_in_litellm(keep_busy))
             await asyncio.sleep(0)
         await stream.aclose()
         assert not is_busy or not ended.is_set()
@@ -333,7 +333,7 @@ async def test_litellm_closes_the_connection_of_a_stream_that_is_left_early(is_b
         assert await asyncio.wait_for(ended.wait(), 30)
         if is_busy:
             await busy
-        await wire.aclose()
+        await client.aclose()
 
 
 @pytest.mark.slow
@@ -345,7 +345,7 @@ async def test_lines_of_json_may_be_as_many_as_events():
     body = "".join(json.dumps(line | {"model": "m", "created_at": "2026-11-23T00:00:00Z"}) + "\n" for line in lines)
     fault = Fault(body=body, headers={"Content-Type": "application/x-ndjson"})
     with ScriptedServer(other=lambda _: {}, faults=[fault]) as server:
-        _, reply = await heard(ChatModel("x", "ollama_chat/m", LiteLLMWire(KEY, server.root_url)), timeout_s=120)
+        _, reply = await heard(ChatModel("x", "ollama_chat/m", LiteLLMChatClient(KEY, server.root_url)), timeout_s=120)
     assert reply.text.endswith("word19999 ")
     assert reply.usage.completion_tokens == 20_000
 

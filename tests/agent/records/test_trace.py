@@ -19,16 +19,16 @@ from rich.console import Console
 
 from agent import Service, open_service
 from agent.errors import BadSetting
-from agent.intent.reader import Cascade
-from agent.records.encoding import encoded, packed, unpacked
+from agent.intent.reader import CascadeReader
+from agent.records.encoding import encode_json, pack_ranking, unpack_rankings
 from agent.records.trace import REPLAYABLE
 from agent.records.trace_store import TraceStore
 from agent.serve.cli import run
-from agent.serve.cli.explain.difference import show_difference
-from agent.serve.cli.explain.record import show_trace
+from agent.serve.cli.explain.replay_report import print_difference
+from agent.serve.cli.explain.trace_report import print_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
-from retrievers.core.breakers import FAILURES
+from retrievers.core.circuit_breakers import FAILURE_THRESHOLD
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.documents import Document
 
@@ -194,7 +194,7 @@ def test_every_setting_that_decides_what_is_found_is_known_to_a_replay():
 
 
 async def test_texts_that_postgresql_cannot_hold_are_stored_without_what_it_cannot(service: Service):
-    assert json.loads(encoded({"a\0": ["x\0y", "\ud800", float("nan"), "\\u0000"]})) == {
+    assert json.loads(encode_json({"a\0": ["x\0y", "\ud800", float("nan"), "\\u0000"]})) == {
         "a\ufffd": ["x\ufffdy", "?", None, "\\u0000"]
     }
     result = await service.retrieve("penguins\0 march", collection="birds")
@@ -257,7 +257,7 @@ async def test_other_settings_change_what_they_say_and_the_difference_names_it(s
     )
     gone = next(one for one in difference["hits"] if one["after"] is None)
     assert gone["after_fused"] in (3, 4)
-    text = drawn(show_difference, difference)
+    text = drawn(print_difference, difference)
     assert "Collections changed in between" in text
 
 
@@ -311,7 +311,7 @@ async def test_a_replay_gives_the_models_replies_again_and_calls_nobody(
         unknown = await service.replay(first.trace_id, changes={"TRANSFORMS": "hyde"})
         assert unknown.intent.by == "llm", "a call that was not made is missing, nothing else"
         assert len(model.requests) == 2
-        text = drawn(show_trace, trace)
+        text = drawn(print_trace, trace)
         assert "by the model" in text
         assert "kept by the model" not in text
 
@@ -350,9 +350,9 @@ async def test_a_replay_neither_heeds_nor_changes_what_the_model_does_for_others
         await service.ingest(BIRDS, "birds")
         first = await service.retrieve("where do they swim at night?", collection="birds")
         reader = service.pipeline.reader
-        assert isinstance(reader, Cascade)
-        for _ in range(FAILURES):
-            reader.breaker.failed()
+        assert isinstance(reader, CascadeReader)
+        for _ in range(FAILURE_THRESHOLD):
+            reader.breaker.record_failure()
         again = await service.replay(first.trace_id)
         assert (first.intent.by, again.intent, again.degraded) == ("llm", first.intent, ())
         assert reader.breaker.state == "open"
@@ -551,19 +551,19 @@ async def test_a_search_that_an_index_may_have_answered_is_marked(service: Servi
         step["source"]: answer["approximate"] for step, answer in zip(trace["plan"], trace["answers"], strict=True)
     }
     assert (marked["vector"], marked["fulltext"]) == (True, False)
-    assert "approximate index: a rebuilt index may return other hits" in drawn(show_trace, trace)
+    assert "approximate index: a rebuilt index may return other hits" in drawn(print_trace, trace)
 
 
 async def test_a_record_is_drawn_with_everything_a_person_asks_about(service: Service):
     wanted = {"type": "eq", "key": "year", "value": 1999}
     prompt = await service.augment("penguins\x1b[2J of the red team", collection="birds", filter=wanted)
-    text = drawn(show_trace, await service.explain(prompt.trace_id))
+    text = drawn(print_trace, await service.explain(prompt.trace_id))
     assert "\x1b" not in text
     for part in ("trace", "Interpretation", "Filters", "year = 1999", "the caller", "team = red", "Searches",
                  "Conditions dropped to find hits", "Ranking: 0 shown of 0", "Prompt", "Time"):  # fmt: skip
         assert part in text, part
     found = await service.retrieve("penguins march", collection="birds")
-    text = drawn(show_trace, await service.explain(found.trace_id))
+    text = drawn(print_trace, await service.explain(found.trace_id))
     assert "Ranking: 3 shown of 3" in text
     assert "share of full text in the fused score" in text
     assert "March [birds/a#0]" in text
@@ -622,10 +622,12 @@ def test_a_question_is_explained_and_run_again_by_the_command_line(
 @pytest.mark.parametrize("ids", [["docs/a#0", "docs/b c#1", "docs/中 文#2"], ["docs/a\nb#0", "docs/c#0"], []])
 def test_a_ranking_is_stored_as_one_text_and_read_as_a_list(ids: list[str]):
     ranking = [(id, 12.3456789 / (place + 1)) for place, id in enumerate(ids)]
-    record = {"answers": [{"count": len(ids), "hits": packed(ranking)}], "ranking": packed(ranking)}
-    read = unpacked(json.loads(encoded(record)))
+    record = {"answers": [{"count": len(ids), "hits": pack_ranking(ranking)}], "ranking": pack_ranking(ranking)}
+    read = unpack_rankings(json.loads(encode_json(record)))
     assert [id for id, _ in read["ranking"]] == ids
     assert [score for _, score in read["ranking"]] == pytest.approx([score for _, score in ranking], rel=1e-5)
     assert read["answers"] == [{"count": len(ids), "hits": read["ranking"]}]
-    assert unpacked(read) == read  # as earlier versions stored it
-    assert unpacked({"answers": [], "ranking": packed([("docs/a#0", float("nan"))])})["ranking"] == [["docs/a#0", None]]
+    assert unpack_rankings(read) == read  # as earlier versions stored it
+    assert unpack_rankings({"answers": [], "ranking": pack_ranking([("docs/a#0", float("nan"))])})["ranking"] == [
+        ["docs/a#0", None]
+    ]

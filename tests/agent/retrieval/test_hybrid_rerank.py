@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.retrieval.fusion import Fused
-from agent.retrieval.rerank.base import ordered
-from agent.retrieval.rerank.hybrid import Hybrid
-from agent.retrieval.rerank.overlap import overlap
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.rerank.hybrid import HybridReranker
+from agent.retrieval.rerank.lexical_overlap import lexical_overlap
+from agent.retrieval.rerank.reranker import sort_by_score
 from retrievers.core.types import Chunk, ChunkId
 
 
@@ -19,17 +19,17 @@ def hit(
     important: Sequence[str] = (),
     questions: Sequence[str] = (),
     **scores: float,
-) -> Fused:
+) -> FusedHit:
     id = ChunkId("t", "c", name, 0)
     chunk = Chunk(id, title, text, important=important, questions=questions)
-    return Fused(id, 0.1, 0.1, scores, dict.fromkeys(scores, 1), chunk)
+    return FusedHit(id, 0.1, 0.1, scores, dict.fromkeys(scores, 1), chunk)
 
 
-def rerank(question: str, language: str, hits: Sequence[Fused]) -> list[Fused]:
-    return ordered(hits, asyncio.run(Hybrid().rerank(question, language, hits, deadline=0)))
+def rerank(question: str, language: str, hits: Sequence[FusedHit]) -> list[FusedHit]:
+    return sort_by_score(hits, asyncio.run(HybridReranker().rerank(question, language, hits, deadline=0)))
 
 
-def scores(question: str, *hits: Fused) -> dict[str, float]:
+def scores(question: str, *hits: FusedHit) -> dict[str, float]:
     return {item.id.document_id: item.score for item in rerank(question, "en", hits)}
 
 
@@ -76,7 +76,7 @@ def test_words_of_the_title_count_but_title_and_text_make_no_pair():
 
 def test_headings_count_as_titles_do():
     chunk = Chunk(ChunkId("t", "c", "a", 0), "", "x", heading="Green tea")
-    assert overlap("green tea", "en", [Fused(chunk.id, 0.1, 0.1, {}, {}, chunk)]) == pytest.approx([TITLE])
+    assert lexical_overlap("green tea", "en", [FusedHit(chunk.id, 0.1, 0.1, {}, {}, chunk)]) == pytest.approx([TITLE])
 
 
 def test_a_word_asked_twice_counts_twice():
@@ -98,7 +98,7 @@ def test_hits_keep_their_scores_ranks_and_fused_score_and_ties_go_by_id():
     found = rerank("tea", "en", [hit("b", "tea", vector=0.5), hit("a", "tea", vector=0.5)])
     assert [item.id.document_id for item in found] == ["a", "b"]
     assert found[0].scores == pytest.approx({"vector": 0.5, "rerank": 0.7 * ONCE + 0.15})
-    assert found[0].fused == 0.1
+    assert found[0].fused_score == 0.1
     assert found[0].ranks == {"vector": 1}
 
 

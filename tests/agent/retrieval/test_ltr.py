@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 
 from agent.errors import BadSetting
-from agent.retrieval.fusion import Fused
-from agent.retrieval.rerank.features import NAMES, features
-from agent.retrieval.rerank.ltr import FILE, TrainedRanker, load, open_ranker, save
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.rerank.ltr import FILE, LtrModel, load_model, open_ltr_reranker, save_model
+from agent.retrieval.rerank.ltr_features import NAMES, compute_ltr_features
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Chunk, ChunkId
 
 
 def hit(
     name: str, text: str, *, ordinal: int = 0, title: str = "", fused: float = 0.0, day: str = "", **scores: float
-) -> Fused:
+) -> FusedHit:
     """A fused hit; each source's rank is given as `SOURCE_rank`."""
     id = ChunkId("t", "c", name, ordinal)
     ranks = {key.removesuffix("_rank"): int(value) for key, value in scores.items() if key.endswith("_rank")}
     own = {key: value for key, value in scores.items() if not key.endswith("_rank")}
-    return Fused(id, fused, fused, own, ranks, Chunk(id, title, text, metadata={"day": day} if day else {}))
+    return FusedHit(id, fused, fused, own, ranks, Chunk(id, title, text, metadata={"day": day} if day else {}))
 
 
 THREE = (
@@ -37,8 +37,8 @@ THREE = (
 )  # fmt: skip
 
 
-def column(name: str, question: str, pool: Sequence[Fused], language: str = "en") -> list[float]:
-    return [float(value) for value in features(question, language, pool)[:, NAMES.index(name)]]
+def column(name: str, question: str, pool: Sequence[FusedHit], language: str = "en") -> list[float]:
+    return [float(value) for value in compute_ltr_features(question, language, pool)[:, NAMES.index(name)]]
 
 
 NAN = math.nan
@@ -111,7 +111,7 @@ def test_chinese_questions_have_words_and_neighbours_too():
 
 
 def test_a_question_without_words_and_an_empty_pool_have_features():
-    assert features("the", "en", []).shape == (0, len(NAMES))
+    assert compute_ltr_features("the", "en", []).shape == (0, len(NAMES))
     assert math.isnan(column("covered", "the", [hit("a", "word")])[0])
     assert math.isnan(column("phrase", "the", [hit("a", "word")])[0])
 
@@ -125,39 +125,39 @@ def test_of_a_very_long_question_the_first_words_count():
 
 def test_a_hit_without_its_text_is_a_mistake_of_the_caller():
     with pytest.raises(ValueError, match="has no chunk"):
-        features("red", "en", [THREE[0]._replace(chunk=None)])
+        compute_ltr_features("red", "en", [THREE[0]._replace(chunk=None)])
 
 
 @pytest.fixture(scope="module")
-def model() -> TrainedRanker:
+def model() -> LtrModel:
     """Ranks by how much of the question the title covers, and by nothing else."""
     rows = np.random.default_rng(1).uniform(0.01, 0.99, (2000, len(NAMES)))
     grades = (rows[:, NAMES.index("covered_title")] > 0.5).astype(int)
     data = lightgbm.Dataset(rows, label=grades, group=[20] * 100, feature_name=list(NAMES))
     settings = {"objective": "lambdarank", "verbosity": -1, "num_threads": 1, "force_row_wise": True, "num_leaves": 2}
-    return TrainedRanker(lightgbm.train(settings, data, 10), {"questions": 100})
+    return LtrModel(lightgbm.train(settings, data, 10), {"questions": 100})
 
 
-def rerank(name: str, home: Path, pool: Sequence[Fused], seconds: float = 10.0) -> list[float]:
-    ranker = open_ranker(name, home)
+def rerank(name: str, home: Path, pool: Sequence[FusedHit], seconds: float = 10.0) -> list[float]:
+    ranker = open_ltr_reranker(name, home)
     assert ranker.name == name
     return asyncio.run(ranker.rerank("red apple", "en", pool, deadline=time.monotonic() + seconds))
 
 
 @pytest.mark.parametrize("at", ["home", "file"])
-def test_a_model_that_was_written_is_read_and_ranks_as_before(model: TrainedRanker, tmp_path: Path, at: str):
+def test_a_model_that_was_written_is_read_and_ranks_as_before(model: LtrModel, tmp_path: Path, at: str):
     path = tmp_path / (FILE if at == "home" else "own.json")
-    save(model, path)
+    save_model(model, path)
 
     scores = rerank("ltr" if at == "home" else f"ltr:{path}", tmp_path, THREE)
 
-    assert scores == model.scores(features("red apple", "en", THREE))
+    assert scores == model.scores(compute_ltr_features("red apple", "en", THREE))
     assert scores[1] > max(scores[0], scores[2])  # only the second's title covers the question
-    assert load(path).trained_on == {"questions": 100}
+    assert load_model(path).trained_on == {"questions": 100}
 
 
-def test_hits_that_are_not_judged_in_time_are_left_to_the_fused_order(model: TrainedRanker, tmp_path: Path):
-    save(model, tmp_path / FILE)
+def test_hits_that_are_not_judged_in_time_are_left_to_the_fused_order(model: LtrModel, tmp_path: Path):
+    save_model(model, tmp_path / FILE)
 
     with pytest.raises(Unavailable, match="not scored in time"):
         rerank("ltr", tmp_path, THREE, seconds=-1.0)
@@ -165,7 +165,7 @@ def test_hits_that_are_not_judged_in_time_are_left_to_the_fused_order(model: Tra
 
 def test_no_model_yet_says_how_to_train_one(tmp_path: Path):
     with pytest.raises(BadSetting, match=r"ltr\.json cannot be read \(No such file.*signalbox eval tune") as caught:
-        open_ranker("ltr", tmp_path)
+        open_ltr_reranker("ltr", tmp_path)
 
     assert caught.value.where == "reranker"
 
@@ -188,26 +188,24 @@ def changed(**values: Any) -> Any:
         (changed(trained_on=[]), "it is damaged"),
     ],
 )
-def test_a_file_that_is_no_model_of_this_version_is_refused(
-    model: TrainedRanker, tmp_path: Path, write: Any, reason: str
-):
+def test_a_file_that_is_no_model_of_this_version_is_refused(model: LtrModel, tmp_path: Path, write: Any, reason: str):
     path = tmp_path / FILE
-    save(model, path)
+    save_model(model, path)
     path.write_text(write(json.loads(path.read_text())))
 
     with pytest.raises(BadSetting, match=f"{reason}.*signalbox eval tune"):
-        open_ranker("ltr", tmp_path)
+        open_ltr_reranker("ltr", tmp_path)
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path):
     (tmp_path / FILE).write_bytes(b"\xff\xfe\x00model")
 
     with pytest.raises(BadSetting, match="it is not a model file"):
-        open_ranker("ltr", tmp_path)
+        open_ltr_reranker("ltr", tmp_path)
 
 
 def test_without_lightgbm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
 
     with pytest.raises(BadSetting, match=r"pip install '\.\[ltr\]'"):
-        open_ranker("ltr", tmp_path)
+        open_ltr_reranker("ltr", tmp_path)

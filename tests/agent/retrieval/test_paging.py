@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent import Service, open_service
-from agent.retrieval.paging import window_of
+from agent.retrieval.paging import page_window
 from agent.settings import Settings
 from agent.types import MAX_COMPLETE, AugmentRequest, Intent, Request
 from retrievers.ingest.documents import Document
@@ -168,7 +168,7 @@ def test_what_a_request_says_goes_before_what_its_question_says():
     settings = Settings(per_document=4)
 
     def window(request: Request, read: Intent, *, filtered: bool = True) -> tuple[int, int, int, bool]:
-        return window_of(request, read, settings, filtered=filtered)[:4]
+        return page_window(request, read, settings, filtered=filtered)[:4]
 
     assert window(Request(), intent()) == (0, 10, 4, False)
     assert window(Request(page=3, top_k=5, per_document=7), intent("documents")) == (10, 15, 7, False)

@@ -10,43 +10,43 @@ from rich.console import Console
 from agent.answering.answer import Answerer
 from agent.chat.chat import Chat
 from agent.errors import BadSetting
-from agent.options.rank_features import RankFeature, parse
+from agent.options.rank_features import RankFeature, parse_rank_features
 from agent.pipeline import Pipeline
 from agent.records.trace_store import TraceStore
-from agent.retrieval.fusion import Fused
-from agent.retrieval.rank_features import FeatureInputs, apply
-from agent.serve.cli.explain.record import show_trace
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.rank_features import RankFeatureInputs, add_rank_features
+from agent.serve.cli.explain.trace_report import print_trace
+from agent.service.factory import build_worker
 from agent.service.metering import Metering
-from agent.service.opening import worker_over
 from agent.service.service import Service
 from agent.settings import Settings, load_settings
 from retrievers import registry
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.core.fields import Field, Values
+from retrievers.core.metadata import Field, MetadataValues
 from retrievers.core.types import ChunkId, FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
+from retrievers.postgres.api_keys import ApiKeyStore
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
-from retrievers.postgres.keys import Keys
 from retrievers.testing import HashEmbedder
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
-def hit(name: str, score: float) -> Fused:
-    return Fused(ChunkId("t", "notes", name, 0), score, score, {"fulltext": 1.0}, {"fulltext": 1})
+def hit(name: str, score: float) -> FusedHit:
+    return FusedHit(ChunkId("t", "notes", name, 0), score, score, {"fulltext": 1.0}, {"fulltext": 1})
 
 
-def known(values: Sequence[Values], question: str = "q", **fields: FieldValues) -> FeatureInputs:
-    return FeatureInputs(question, NOW, values, FieldCatalogue(((1, 1),), 100, fields))
+def known(values: Sequence[MetadataValues], question: str = "q", **fields: FieldValues) -> RankFeatureInputs:
+    return RankFeatureInputs(question, NOW, values, FieldCatalogue(((1, 1),), 100, fields))
 
 
-def order(hits: Sequence[Fused]) -> list[str]:
+def order(hits: Sequence[FusedHit]) -> list[str]:
     return [one.id.document_id for one in hits]
 
 
 def test_a_setting_is_read_into_features():
-    read = parse("prior:rank=0.2, recency:published/180=0.1, tags:tags=0.05, feedback=0.3")
+    read = parse_rank_features("prior:rank=0.2, recency:published/180=0.1, tags:tags=0.05, feedback=0.3")
 
     assert read == (
         RankFeature("prior", "rank", 0.2),
@@ -54,7 +54,7 @@ def test_a_setting_is_read_into_features():
         RankFeature("tags", "tags", 0.05),
         RankFeature("feedback", "", 0.3),
     )
-    assert parse("") == ()
+    assert parse_rank_features("") == ()
 
 
 @pytest.mark.parametrize(
@@ -69,19 +69,23 @@ def test_a_half_life_halves_what_recency_adds():
     hits = [hit("old", 1.0), hit("new", 1.0), hit("none", 1.0)]
     days = [(NOW - timedelta(days=180)).date().isoformat(), NOW.date().isoformat()]
 
-    ranked = apply(parse("recency:day/90=0.4"), hits, known([{"day": days[0]}, {"day": days[1]}, {}]))
+    ranked = add_rank_features(
+        parse_rank_features("recency:day/90=0.4"), hits, known([{"day": days[0]}, {"day": days[1]}, {}])
+    )
 
     assert order(ranked) == ["new", "old", "none"]
     assert [one.scores["recency"] for one in ranked] == [1.0, 0.25, 0.0]
     assert [round(one.score, 6) for one in ranked] == [1.4, 1.1, 1.0]
-    assert [one.fused for one in ranked] == [1.0, 1.0, 1.0]
+    assert [one.fused_score for one in ranked] == [1.0, 1.0, 1.0]
 
 
 def test_a_prior_is_a_place_in_the_range_of_its_field_and_a_share_of_the_best_score():
     rank = FieldValues(Field("rank", "number", "number"), documents=2, low=10, high=30)
     hits = [hit("a", 0.04), hit("b", 0.03)]
 
-    ranked = apply(parse("prior:rank=0.5"), hits, known([{"rank": 10}, {"rank": 25}], rank=rank))
+    ranked = add_rank_features(
+        parse_rank_features("prior:rank=0.5"), hits, known([{"rank": 10}, {"rank": 25}], rank=rank)
+    )
 
     assert order(ranked) == ["b", "a"]
     assert ranked[0].scores["prior"] == 0.75
@@ -93,7 +97,9 @@ def test_tags_that_the_question_names_lift_their_documents():
     hits = [hit("a", 1.0), hit("b", 0.95), hit("c", 0.9)]
     held: list[Mapping[str, Any]] = [{"tags": ["safety"]}, {"tags": ["cost"]}, {"tags": ["cost", "safety"]}]
 
-    ranked = apply(parse("tags:tags=0.2"), hits, known(held, "what does the Cost plan say", tags=tags))
+    ranked = add_rank_features(
+        parse_rank_features("tags:tags=0.2"), hits, known(held, "what does the Cost plan say", tags=tags)
+    )
 
     assert [round(one.scores["tags"], 3) for one in sorted(ranked, key=lambda one: one.id)] == [0.0, 1.0, 0.707]
     assert order(ranked) == ["b", "c", "a"]
@@ -103,8 +109,10 @@ def test_without_a_named_tag_those_of_the_best_hits_speak():
     tags = FieldValues(Field("tags", "list", "string"), {"cost": 2, "safety": 2}, 2, 4)
     hits = [hit("a", 1.0), hit("b", 0.9), hit("c", 0.5)]
 
-    ranked = apply(
-        parse("tags:tags=0.1"), hits, known([{"tags": ["cost"]}, {"tags": ["cost"]}, {"tags": ["safety"]}], tags=tags)
+    ranked = add_rank_features(
+        parse_rank_features("tags:tags=0.1"),
+        hits,
+        known([{"tags": ["cost"]}, {"tags": ["cost"]}, {"tags": ["safety"]}], tags=tags),
     )
 
     by_name = {one.id.document_id: one.scores["tags"] for one in ranked}
@@ -121,7 +129,7 @@ def service_on(database: Database, **changes: Any) -> Service:
     settings = Settings(**changes)
     pipeline = Pipeline(settings, catalogue, {name: one for name, one in built.items() if one}, EMBEDDER)
     answerer, traces = Answerer(settings, EMBEDDER), TraceStore(database, days=30)
-    worker = worker_over(settings, database, EMBEDDER, catalogue)
+    worker = build_worker(settings, database, EMBEDDER, catalogue)
     return Service(
         settings=settings,
         database=database,
@@ -131,7 +139,7 @@ def service_on(database: Database, **changes: Any) -> Service:
         answerer=answerer,
         traces=traces,
         worker=worker,
-        keys=Keys(database),
+        keys=ApiKeyStore(database),
         chats=Chat(answerer, ()),
         metering=Metering(database),
     )
@@ -235,7 +243,7 @@ async def test_an_explanation_shows_what_each_feature_gave(database: Database):
     result = await service.retrieve("turbine a", collection="notes", tenant="t", now=NOW, explain=True)
     assert result.explanation is not None
     shown = StringIO()
-    show_trace(
+    print_trace(
         {**result.explanation, "created_at": "", "expires_at": ""},
         Console(file=shown, width=200, highlight=False, markup=False),
     )

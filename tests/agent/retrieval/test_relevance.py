@@ -10,9 +10,16 @@ import pytest
 from mcp import Client
 
 from agent import Service, open_service
-from agent.retrieval.relevance import RelevanceWeights, SearchEvidence, features, relevance, weighed, weights
+from agent.retrieval.relevance import (
+    RelevanceWeights,
+    SearchScores,
+    best_relevance,
+    packaged_weights,
+    predict_relevance,
+    score_features,
+)
+from agent.serve.authentication import Caller
 from agent.serve.http.app import create_app
-from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server
 from agent.settings import Settings
 from agent.types import Result
@@ -56,33 +63,35 @@ async def client(service: Service) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 def test_the_evidence_stands_beside_what_it_could_be():
-    evidence = SearchEvidence({A: 6.0, B: 1.0}, {A: 0.5, C: 0.1}, weight=8.0, stated=2.0)
+    evidence = SearchScores({A: 6.0, B: 1.0}, {A: 0.5, C: 0.1}, query_weight=8.0, condition_weight=2.0)
     # Words: (6 + 2) / (8 + 2); cosine: the last one's where a passage is not among them.
-    assert features(evidence, [A, B, C]).tolist() == [
+    assert score_features(evidence, [A, B, C]).tolist() == [
         [0.8, 0.5, 1.0], [pytest.approx(0.3), 0.1, 1.0], [0.2, 0.1, 1.0],
     ]  # fmt: skip
 
 
 def test_relevance_is_a_logistic_regression():
-    seen = features(SearchEvidence({A: 4.0}, {A: 0.5}, weight=8.0), [A])
-    assert weighed(seen, BOTH).tolist() == [pytest.approx(1 / (1 + math.exp(-0.5)))]
+    seen = score_features(SearchScores({A: 4.0}, {A: 0.5}, query_weight=8.0), [A])
+    assert predict_relevance(seen, BOTH).tolist() == [pytest.approx(1 / (1 + math.exp(-0.5)))]
 
 
 def test_the_search_that_speaks_most_for_a_passage_counts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("agent.retrieval.relevance.weights", lambda: RelevanceWeights(0.1, {"words+near": BOTH}))
-    weak, strong = SearchEvidence({A: 1.0}, {A: 0.1}, 8.0), SearchEvidence({A: 8.0}, {A: 0.9}, 8.0)
-    assert relevance([weak, strong], [A]) == relevance([strong], [A]) > relevance([weak], [A])
-    assert relevance([], [A]).tolist() == [0.0]
+    monkeypatch.setattr(
+        "agent.retrieval.relevance.packaged_weights", lambda: RelevanceWeights(0.1, {"words+near": BOTH})
+    )
+    weak, strong = SearchScores({A: 1.0}, {A: 0.1}, 8.0), SearchScores({A: 8.0}, {A: 0.9}, 8.0)
+    assert best_relevance([weak, strong], [A]) == best_relevance([strong], [A]) > best_relevance([weak], [A])
+    assert best_relevance([], [A]).tolist() == [0.0]
 
 
 def test_the_packaged_coefficients_fit_the_features():
     evidence = {
-        "words+near": SearchEvidence({A: 1.0}, {A: 0.1}, 8.0), "words": SearchEvidence({A: 1.0}, None, 8.0),
-        "near": SearchEvidence(None, {A: 0.1}, 8.0),
+        "words+near": SearchScores({A: 1.0}, {A: 0.1}, 8.0), "words": SearchScores({A: 1.0}, None, 8.0),
+        "near": SearchScores(None, {A: 0.1}, 8.0),
     }  # fmt: skip
-    assert weights().coefficients.keys() == evidence.keys()
-    assert all(0 < relevance([one], [A])[0] < 1 for one in evidence.values())
-    assert 0 < weights().found < 1
+    assert packaged_weights().coefficients.keys() == evidence.keys()
+    assert all(0 < best_relevance([one], [A])[0] < 1 for one in evidence.values())
+    assert 0 < packaged_weights().found < 1
 
 
 async def test_what_the_documents_do_not_speak_of_is_weak(service: Service):
@@ -147,7 +156,7 @@ async def test_what_cannot_be_judged_in_time_is_no_reason_to_say_nothing(
     async def late(*_: Any, **__: Any) -> None:
         raise TimeoutError
 
-    monkeypatch.setattr("agent.retrieval.relevance.judge", late)
+    monkeypatch.setattr("agent.retrieval.relevance.estimate_relevance", late)
     result = await service.retrieve(STORM, collection="notes", min_relevance=0.5)
     assert (result.status, result.degraded) == ("found", ("relevance_unavailable",))
     assert {hit.relevance for hit in result.hits} == {None}

@@ -11,16 +11,16 @@ import pytest
 from mcp import Client
 
 from agent import Service, open_service
-from agent.intent.reading import Reading, stated_alone
-from agent.retrieval.fusion import Fused
-from agent.retrieval.rerank.pool import RERANK_POOL
+from agent.intent.reading import Reading, literal_intent
+from agent.retrieval.fusion import FusedHit
+from agent.retrieval.rerank.stage import RERANK_POOL
+from agent.serve.authentication import Caller
 from agent.serve.http.app import create_app
-from agent.serve.identity import Caller
 from agent.serve.mcp.server import build_server
 from agent.settings import Settings
 from agent.types import Request, Result
 from retrievers.core.errors import BadRequest
-from retrievers.core.filters import Compare, Filter, to_json
+from retrievers.core.filters import FieldCondition, Filter, filter_to_json
 from retrievers.core.types import Scope
 from retrievers.ingest.documents import Document
 
@@ -164,11 +164,11 @@ async def test_the_doors_for_models_take_the_options(service: Service):
 class Likely:
     """A reader that finds one team likely meant."""
 
-    team: Filter = Compare("eq", "team", "red")  # noqa: RUF009 - it is frozen
+    team: Filter = FieldCondition("eq", "team", "red")  # noqa: RUF009 - it is frozen
 
     async def read(self, request: Request, scope: Scope, wanted: Filter | None, deadline: float) -> Reading:
-        plain = stated_alone(request, scope, wanted, ("fulltext", "vector"))
-        intent = plain.model_copy(update={"by": "rules", "soft_filter": to_json(self.team)})
+        plain = literal_intent(request, scope, wanted, ("fulltext", "vector"))
+        intent = plain.model_copy(update={"by": "rules", "soft_filter": filter_to_json(self.team)})
         return Reading(intent, soft=(self.team,))
 
 
@@ -177,10 +177,10 @@ class ByNumber:
     """A reranker whose scores are far below every fused one."""
 
     name: str = "by-number"
-    remote: bool = False
-    comparable: bool = False
+    is_remote: bool = False
+    is_comparable: bool = False
 
-    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+    async def rerank(self, question: str, language: str, pool: Sequence[FusedHit], *, deadline: float) -> list[float]:
         return [int(hit.id.document_id[1:]) / 1e4 for hit in pool]
 
     async def aclose(self) -> None:

@@ -16,24 +16,24 @@ from rich.console import Console
 
 from agent import Service, open_service
 from agent.errors import BadSetting
-from agent.llm.calls import Calls, ModelCall
+from agent.llm.call_log import CallLog, ModelCall
 from agent.llm.model import ModelFailed
-from agent.llm.recording import Recorded
-from agent.options.rerankers import kind_of
-from agent.retrieval.fusion import Fused
+from agent.llm.recording import ReplayModel
+from agent.options.rerankers import parse_reranker
+from agent.retrieval.fusion import FusedHit
 from agent.retrieval.rerank import open_reranker
-from agent.retrieval.rerank.base import normalised, ordered
+from agent.retrieval.rerank.lexical_overlap import lexical_overlap
 from agent.retrieval.rerank.llm import ListwiseReranker
-from agent.retrieval.rerank.overlap import overlap
-from agent.retrieval.rerank.stage import Patience, rerank
-from agent.serve.cli.doctor import examine as doctor
-from agent.serve.cli.explain.record import show_trace
+from agent.retrieval.rerank.reordering import RerankLimits, rerank
+from agent.retrieval.rerank.reranker import normalise_scores, sort_by_score
+from agent.serve.cli.doctor import checks as doctor
+from agent.serve.cli.explain.trace_report import print_trace
 from agent.settings import Settings, load_settings
 from agent.testing import Fault, ScriptedServer
 from agent.testing import ReceivedRequest as Received
 from agent.types import Result
-from prompts import packaged
-from retrievers.core.breakers import Breaker
+from prompts import packaged_templates
+from retrievers.core.circuit_breakers import CircuitBreaker
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.ingest.documents import Document
@@ -41,12 +41,12 @@ from retrievers.ingest.documents import Document
 KEY = "very-secret-key-0123"
 
 
-def hit(name: str, text: str = "", *, fused: float = 0.5, title: str = "", heading: str = "") -> Fused:
+def hit(name: str, text: str = "", *, fused: float = 0.5, title: str = "", heading: str = "") -> FusedHit:
     id = ChunkId("t", "c", name, 0)
-    return Fused(id, fused, fused, {"vector": 0.25}, {"vector": 1}, Chunk(id, title, text or name, heading=heading))
+    return FusedHit(id, fused, fused, {"vector": 0.25}, {"vector": 1}, Chunk(id, title, text or name, heading=heading))
 
 
-def names(hits: Iterable[Fused]) -> list[str]:
+def names(hits: Iterable[FusedHit]) -> list[str]:
     return [one.id.document_id for one in hits]
 
 
@@ -54,24 +54,24 @@ def names(hits: Iterable[Fused]) -> list[str]:
 
 
 def test_scores_within_0_and_1_stay_as_they_are():
-    assert normalised([0.2, 1.0, 0.0]) == [0.2, 1.0, 0.0]
+    assert normalise_scores([0.2, 1.0, 0.0]) == [0.2, 1.0, 0.0]
 
 
 def test_scores_beyond_are_spread_over_0_to_1_by_the_least_and_the_greatest():
-    assert normalised([-3.0, 5.0, 1.0]) == [0.0, 1.0, 0.5]
+    assert normalise_scores([-3.0, 5.0, 1.0]) == [0.0, 1.0, 0.5]
 
 
 def test_scores_beyond_that_hardly_differ_are_clipped_instead_of_spread():
-    assert normalised([7.0, 7.0005, 7.0]) == [1.0, 1.0, 1.0]
-    assert normalised([-2.0]) == [0.0]
-    assert normalised([]) == []
+    assert normalise_scores([7.0, 7.0005, 7.0]) == [1.0, 1.0, 1.0]
+    assert normalise_scores([-2.0]) == [0.0]
+    assert normalise_scores([]) == []
 
 
 def test_ties_go_by_the_fused_score_then_by_id_and_nothing_known_of_a_hit_is_lost():
     pool = [hit("d", fused=0.9), hit("c", fused=0.4), hit("a", fused=0.4), hit("b", fused=0.3)]
-    found = ordered(pool, [0.5, 0.5, 0.5, 0.7])
+    found = sort_by_score(pool, [0.5, 0.5, 0.5, 0.7])
     assert names(found) == ["b", "d", "a", "c"]
-    assert (found[0].score, found[0].fused, found[0].scores) == (0.7, 0.3, {"vector": 0.25, "rerank": 0.7})
+    assert (found[0].score, found[0].fused_score, found[0].scores) == (0.7, 0.3, {"vector": 0.25, "rerank": 0.7})
     assert found[0].ranks == {"vector": 1}
 
 
@@ -88,7 +88,7 @@ def test_ties_go_by_the_fused_score_then_by_id_and_nothing_known_of_a_hit_is_los
     ],
 )  # fmt: skip
 def test_a_setting_names_one_kind(name: str, kind: tuple[str, str]):
-    assert kind_of(name) == kind
+    assert parse_reranker(name) == kind
     assert load_settings({"reranker": name}).reranker == name
 
 
@@ -302,13 +302,13 @@ async def test_litellm_reaches_other_providers_without_retries_of_its_own(monkey
 class Stub:
     """A reranker that scores as it is told to."""
 
-    name, remote = "stub", True
+    name, is_remote = "stub", True
 
     def __init__(self, scores: Sequence[float] | Exception, *, delay_s: float = 0.0, comparable: bool = True) -> None:
-        self.scores, self.delay_s, self.comparable = scores, delay_s, comparable
+        self.scores, self.delay_s, self.is_comparable = scores, delay_s, comparable
         self.asked: list[list[str]] = []
 
-    async def rerank(self, question: str, language: str, pool: Sequence[Fused], *, deadline: float) -> list[float]:
+    async def rerank(self, question: str, language: str, pool: Sequence[FusedHit], *, deadline: float) -> list[float]:
         self.asked.append(names(pool))
         await asyncio.sleep(self.delay_s)
         if isinstance(self.scores, Exception):
@@ -319,8 +319,8 @@ class Stub:
         """There is nothing to let go of."""
 
 
-def patience(given_s: float = 5.0, *, patience_s: float = 0.0, breaker: Breaker | None = None) -> Patience:
-    return Patience(given_s, patience_s, breaker or Breaker())
+def patience(given_s: float = 5.0, *, patience_s: float = 0.0, breaker: CircuitBreaker | None = None) -> RerankLimits:
+    return RerankLimits(given_s, patience_s, breaker or CircuitBreaker())
 
 
 THREE = [hit("a", fused=0.9), hit("b", fused=0.8), hit("c", fused=0.7)]
@@ -337,7 +337,7 @@ async def test_the_pool_is_reordered_and_the_rest_follows_as_it_was():
 async def test_scores_never_rise_behind_the_pool():
     found, _ = await rerank(Stub([0.1, 0.2]), "q", "en", THREE, patience(), pool=2)
     assert [one.score for one in found] == [0.2, 0.1, 0.1]
-    assert [one.fused for one in found] == [0.8, 0.9, 0.7]
+    assert [one.fused_score for one in found] == [0.8, 0.9, 0.7]
 
 
 async def test_what_is_likely_meant_is_raised_in_a_rerankers_order_too():
@@ -356,7 +356,7 @@ async def test_words_in_common_join_the_scores_of_a_model():
     alone, _ = await rerank(Stub([3.0, 2.0, 1.0]), "penguins march", "en", pool, patience(), pool=3)
     assert names(alone) == ["a", "b", "c"]
     blended, done = await rerank(Stub([3.0, 2.0, 1.0]), "penguins march", "en", pool, patience(), pool=3, blend=0.6)
-    words = overlap("penguins march", "en", pool)
+    words = lexical_overlap("penguins march", "en", pool)
     assert words[0] == 0 < words[2] < words[1]
     assert {one.id.document_id: one.score for one in blended} == pytest.approx(
         {"a": 0.4, "b": 0.6 * words[1] + 0.4 * 0.5, "c": 0.6 * words[2]}
@@ -390,7 +390,7 @@ async def test_a_programming_mistake_is_no_reason_to_go_on():
 
 async def test_a_reranker_that_keeps_failing_is_left_alone_then_tried_again():
     now = [0.0]
-    breaker = Breaker(now=lambda: now[0])
+    breaker = CircuitBreaker(now=lambda: now[0])
     stub = Stub(Unavailable("x", "down"))
     for _ in range(7):
         _, done = await rerank(stub, "q", "en", THREE, patience(breaker=breaker), pool=3)
@@ -402,7 +402,7 @@ async def test_a_reranker_that_keeps_failing_is_left_alone_then_tried_again():
 
 
 async def test_callers_in_a_hurry_and_replies_of_no_use_do_not_count_against_it():
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     for stub in (Stub([0.1], delay_s=30), Stub(ModelFailed("its reply names none of the passages"))):
         for _ in range(6):
             await rerank(stub, "q", "en", THREE, patience(0.01, patience_s=2.0, breaker=breaker), pool=3)
@@ -451,7 +451,7 @@ class Ordering:
 
 @asynccontextmanager
 async def listwise(replies: Any) -> AsyncIterator[tuple[ListwiseReranker, ScriptedServer]]:
-    from agent.llm.opening import open_model
+    from agent.llm.model_factory import open_model
 
     with ScriptedServer(replies) as server:
         model = open_model("openai/m", base_url=server.base_url)
@@ -464,9 +464,9 @@ async def listwise(replies: Any) -> AsyncIterator[tuple[ListwiseReranker, Script
             await model.aclose()
 
 
-async def order_by(replies: Any, pool: Sequence[Fused]) -> list[str]:
+async def order_by(replies: Any, pool: Sequence[FusedHit]) -> list[str]:
     async with listwise(replies) as (reranker, _):
-        return names(ordered(pool, await reranker.rerank("q", "en", pool, deadline=time.monotonic() + 20)))
+        return names(sort_by_score(pool, await reranker.rerank("q", "en", pool, deadline=time.monotonic() + 20)))
 
 
 async def test_the_models_order_is_the_ranking_and_scores_are_places():
@@ -511,10 +511,10 @@ async def test_a_reply_that_names_no_passage_is_no_order(reply: str):
 
 async def test_an_order_that_was_recorded_is_given_again():
     key = {"question": "q", "passages": ["c/a#0", "c/b#0", "c/c#0"]}
-    model = Recorded([ModelCall("rerank", key, '{"order": [2, 3, 1]}')])
-    calls = Calls()
-    reranker = ListwiseReranker(model).noted(calls, packaged())
-    assert names(ordered(THREE, await reranker.rerank("q", "en", THREE, deadline=0))) == ["b", "c", "a"]
+    model = ReplayModel([ModelCall("rerank", key, '{"order": [2, 3, 1]}')])
+    calls = CallLog()
+    reranker = ListwiseReranker(model).for_request(calls, packaged_templates())
+    assert names(sort_by_score(THREE, await reranker.rerank("q", "en", THREE, deadline=0))) == ["b", "c", "a"]
     assert [(call.stage, call.key) for call in calls.records] == [("rerank", key)]
     with pytest.raises(ModelFailed, match="has no reply"):
         await reranker.rerank("another", "en", THREE, deadline=0)
@@ -616,7 +616,7 @@ async def test_when_the_server_fails_the_fused_order_comes_in_time_and_says_so(
             plain = await service.retrieve("penguins march", collection="birds", reranker="none")
             result = await service.retrieve("penguins march", collection="birds", timeout_s=3, explain=True)
             page = io.StringIO()
-            show_trace(await service.explain(result.trace_id), Console(file=page, width=200))
+            print_trace(await service.explain(result.trace_id), Console(file=page, width=200))
     assert (ids(result), result.degraded) == (ids(plain), ("rerank_unavailable",))
     assert "not reranked by http:http://127.0.0.1" in page.getvalue()
     assert [one.scores for one in result.hits] == [one.scores for one in plain.hits]
@@ -732,21 +732,21 @@ async def test_the_doctor_tries_the_reranker_on_two_passages():
 
     with ScriptedServer(other=right) as server:
         settings = Settings(reranker=f"http:{server.root_url}/rerank?key=secret")
-        check = await doctor._reranker(settings)
+        check = await doctor._check_reranker(settings)
     assert (check.ok, check.mend) == (True, "")
-    assert "secret" not in doctor._settings(settings).found
+    assert "secret" not in doctor._check_settings(settings).found
     assert check.found.startswith(f"http:{server.root_url}/rerank, two passages scored in ")
     assert "secret" not in str(check)
 
 
 async def test_the_doctor_says_when_a_reranker_prefers_the_wrong_passage():
     with ScriptedServer(other=lambda _: [{"index": 0, "score": 0.1}, {"index": 1, "score": 0.9}]) as server:
-        check = await doctor._reranker(Settings(reranker=f"http:{server.root_url}/rerank"))
+        check = await doctor._check_reranker(Settings(reranker=f"http:{server.root_url}/rerank"))
     assert (check.ok, "ranks an unrelated passage above the answer" in check.mend) == (True, True)
 
 
 async def test_a_model_that_is_not_used_to_rerank_is_no_fault_of_the_reranker():
-    assert (await doctor._reranker(Settings(reranker="hybrid", llm="replay:/nowhere"))).ok
+    assert (await doctor._check_reranker(Settings(reranker="hybrid", llm="replay:/nowhere"))).ok
 
 
 @pytest.mark.parametrize(
@@ -767,7 +767,7 @@ async def test_the_doctor_says_how_to_mend_a_reranker(
 ):
     with ScriptedServer(faults=itertools.repeat(fault)) as server:
         settings = Settings(**{"reranker": f"http:{server.root_url}/v1/rerank", **changes})
-        check = await doctor._reranker(settings)
+        check = await doctor._check_reranker(settings)
     assert not check.ok
     assert found in check.found
     assert mend in check.mend
@@ -775,7 +775,9 @@ async def test_the_doctor_says_how_to_mend_a_reranker(
 
 
 async def test_the_doctor_knows_those_that_need_nothing():
-    assert (await doctor._reranker(Settings())).found == "none: hits keep the fused order"
-    assert (await doctor._reranker(Settings(reranker="hybrid"))).found.startswith("hybrid, two passages scored in ")
-    check = await doctor._reranker(Settings(reranker="llm", llm="openai/m"))
+    assert (await doctor._check_reranker(Settings())).found == "none: hits keep the fused order"
+    assert (await doctor._check_reranker(Settings(reranker="hybrid"))).found.startswith(
+        "hybrid, two passages scored in "
+    )
+    check = await doctor._check_reranker(Settings(reranker="llm", llm="openai/m"))
     assert (check.ok, check.found) == (True, "llm: the model above ranks the passages in batches")

@@ -20,9 +20,9 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from agent.errors import BadSetting
-from agent.retrieval.fusion import Fused
+from agent.retrieval.fusion import FusedHit
 from agent.retrieval.rerank import onnx, open_reranker
-from agent.retrieval.rerank.base import Reranker
+from agent.retrieval.rerank.reranker import Reranker
 from agent.settings import Settings
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Chunk, ChunkId
@@ -133,7 +133,7 @@ async def judged(
     name: str | Path, *texts: str, question: str = "tea", title: str = "", heading: str = ""
 ) -> list[float]:
     pool = [
-        Fused(id, 0.5, 0.5, {}, {}, Chunk(id, title, text, heading=heading))
+        FusedHit(id, 0.5, 0.5, {}, {}, Chunk(id, title, text, heading=heading))
         for id, text in ((ChunkId("t", "c", str(n), 0), text) for n, text in enumerate(texts))
     ]
     async with opened(name if isinstance(name, str) else f"onnx:{name}") as reranker:
@@ -189,7 +189,7 @@ async def test_passages_of_every_length_come_out_in_their_own_places(folder, mon
 async def test_a_run_that_nobody_waits_for_any_more_ends_at_the_deadline(folder):
     async with opened(f"onnx:{folder(graph([GOOD]))}") as reranker:
         id = ChunkId("t", "c", "a", 0)
-        pool = [Fused(id, 0.5, 0.5, {}, {}, Chunk(id, "", "good"))]
+        pool = [FusedHit(id, 0.5, 0.5, {}, {}, Chunk(id, "", "good"))]
         with pytest.raises(Unavailable, match="it took too long"):
             await reranker.rerank("tea", "en", pool, deadline=time.monotonic() - 1)
 
@@ -288,7 +288,7 @@ async def test_who_leaves_while_a_model_is_loaded_leaves_the_queue_too(
 
     monkeypatch.setattr(sys.modules["fastembed.rerank.cross_encoder"], "TextCrossEncoder", Slow)
     id = ChunkId("t", "c", "a", 0)
-    pool = [Fused(id, 0.5, 0.5, {}, {}, Chunk(id, "", "one"))]
+    pool = [FusedHit(id, 0.5, 0.5, {}, {}, Chunk(id, "", "one"))]
     async with opened("fastembed:some/model") as reranker:
         asked = {
             question: asyncio.ensure_future(reranker.rerank(question, "en", pool, deadline=0))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.serve.cli.options import AsJson, Tenant, principals
-from agent.serve.cli.service import with_service
+from agent.serve.cli.options import AsJson, Tenant, principals_or_all
+from agent.serve.cli.service_runner import run_with_service
 from agent.serve.exit_codes import DONE
 from retrievers.core.errors import BadRequest
 
@@ -34,7 +34,7 @@ def ingest(
     """
     from agent.serve.cli.ingest import run
 
-    return with_service(
+    return run_with_service(
         lambda service: run(
             service, paths, collection, tenant=tenant, schema=schema, description=description, as_json=as_json
         )
@@ -81,7 +81,7 @@ def sync(
 
     arguments = SyncArguments(source, collection, tenant, table, query, updated_at, dry_run, force, forget)
     check_arguments(arguments)
-    return with_service(lambda service: run(service, arguments, as_json=as_json))
+    return run_with_service(lambda service: run(service, arguments, as_json=as_json))
 
 
 def delete(
@@ -104,7 +104,7 @@ def delete(
             print(f"{collection}: {count:,} document{'s' if count != 1 else ''} deleted")
         return DONE
 
-    return with_service(run)
+    return run_with_service(run)
 
 
 def jobs(
@@ -123,8 +123,8 @@ def jobs(
     from agent.serve.cli.jobs import check_arguments, run
 
     check_arguments(action, id)
-    return with_service(
-        lambda service: run(service, action, id, viewer=service.viewer(tenant, principals()), as_json=as_json)
+    return run_with_service(
+        lambda service: run(service, action, id, viewer=service.viewer(tenant, principals_or_all()), as_json=as_json)
     )
 
 
@@ -139,11 +139,16 @@ def reembed(
 
     Questions use the old vectors until all new ones are stored.
     """
-    from agent.serve.cli.rebuild import make_anew
+    from agent.serve.cli.maintenance import rebuild_collection
 
-    return with_service(
-        lambda service: make_anew(
-            service, collection, embedder, viewer=service.viewer(tenant, principals()), wait=wait, as_json=as_json
+    return run_with_service(
+        lambda service: rebuild_collection(
+            service,
+            collection,
+            embedder,
+            viewer=service.viewer(tenant, principals_or_all()),
+            wait=wait,
+            as_json=as_json,
         )
     )
 
@@ -153,11 +158,11 @@ def rebuild(collection: Collection, wait: Wait = False, tenant: Tenant = None, a
 
     They are split, analysed and indexed again, as this version does.
     """
-    from agent.serve.cli.rebuild import make_anew
+    from agent.serve.cli.maintenance import rebuild_collection
 
-    return with_service(
-        lambda service: make_anew(
-            service, collection, None, viewer=service.viewer(tenant, principals()), wait=wait, as_json=as_json
+    return run_with_service(
+        lambda service: rebuild_collection(
+            service, collection, None, viewer=service.viewer(tenant, principals_or_all()), wait=wait, as_json=as_json
         )
     )
 
@@ -172,10 +177,10 @@ def check(
 
     Checks passages, vectors, BM25, counts and indexes.
     """
-    from agent.serve.cli.rebuild import check as check_collections
+    from agent.serve.cli.maintenance import check_collections
 
-    return with_service(
+    return run_with_service(
         lambda service: check_collections(
-            service, collection, viewer=service.viewer(tenant, principals()), mend=mend, as_json=as_json
+            service, collection, viewer=service.viewer(tenant, principals_or_all()), mend=mend, as_json=as_json
         )
     )

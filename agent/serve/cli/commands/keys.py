@@ -10,7 +10,7 @@ import typer
 from agent.serve.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from retrievers.postgres.keys import Key, Keys
+    from retrievers.postgres.api_keys import ApiKeyRecord, ApiKeyStore
 
 app = typer.Typer(
     help="API keys: each belongs to one tenant and gives access only to that tenant's documents.", no_args_is_help=True
@@ -36,7 +36,7 @@ def create(
 ) -> int:
     """Create a key and print it. It cannot be shown again, because only its digest is stored."""
 
-    async def run(keys: "Keys") -> int:
+    async def run(keys: "ApiKeyStore") -> int:
         from agent.serve.cli import output
 
         made, key = await keys.create(tenant, name, days=expires, principals=principal or (), trusted=trusted)
@@ -45,10 +45,10 @@ def create(
         else:
             print(key)
             until = f"until {_day(made.expires_at)}" if made.expires_at else "until it is revoked"
-            output.note(f"key {made.id} of tenant {made.tenant}, valid {until}; it is not shown again")
+            output.print_note(f"key {made.id} of tenant {made.tenant}, valid {until}; it is not shown again")
         return 0
 
-    return _with_keys(run)
+    return _run_with_keys(run)
 
 
 @app.command("list")
@@ -58,17 +58,17 @@ def list_keys(
 ) -> int:
     """List the keys without their secrets: tenant, purpose, creation, expiry and last use."""
 
-    async def run(keys: "Keys") -> int:
+    async def run(keys: "ApiKeyStore") -> int:
         from agent.serve.cli import output
 
-        found = await keys.stored(tenant)
+        found = await keys.list_keys(tenant)
         if as_json:
             output.write_json([key.json() for key in found])
         else:
             print("\n".join(_lines(found)) or "no keys; make one with: signalbox keys create --tenant T")
         return 0
 
-    return _with_keys(run)
+    return _run_with_keys(run)
 
 
 @app.command()
@@ -78,43 +78,43 @@ def revoke(
 ) -> int:
     """Revoke a key for good; it stops working within a second."""
 
-    async def run(keys: "Keys") -> int:
+    async def run(keys: "ApiKeyStore") -> int:
         from agent.serve.cli import output
 
         key = await keys.revoke(id)
         if as_json:
             output.write_json(key.json())
         else:
-            print(output.plain(f"key {key.id} of tenant {key.tenant} is revoked"))
+            print(output.terminal_text(f"key {key.id} of tenant {key.tenant} is revoked"))
         return 0
 
-    return _with_keys(run)
+    return _run_with_keys(run)
 
 
-def _with_keys(action: Callable[["Keys"], Awaitable[int]]) -> int:
+def _run_with_keys(action: Callable[["ApiKeyStore"], Awaitable[int]]) -> int:
     """Open the database, run one action and close it; no model or embedder is loaded."""
-    from agent.service.opening import database_addresses
+    from agent.service.factory import database_addresses
     from agent.settings import load_settings
+    from retrievers.postgres.api_keys import ApiKeyStore
     from retrievers.postgres.database import Database
-    from retrievers.postgres.keys import Keys
 
     async def run() -> int:
         with database_addresses(load_settings()) as (owner, service):
             async with Database(owner, service, size=1) as database:
-                return await action(Keys(database))
+                return await action(ApiKeyStore(database))
 
     return asyncio.run(run())
 
 
-def _lines(keys: list["Key"]) -> Iterator[str]:
-    from agent.serve.cli.output import plain
+def _lines(keys: list["ApiKeyRecord"]) -> Iterator[str]:
+    from agent.serve.cli.output import terminal_text
 
     for key in keys:
         reads = [f"reads as {' '.join(key.principals)}"] if key.principals else []
         reads += ["trusted"] if key.trusted else []
         parts = [key.id, f"{key.state:7}", key.tenant, key.name, *reads, f"made {_day(key.created_at)}"]
         parts += [f"{word} {_day(at)}" for word, at in (("expires", key.expires_at), ("used", key.last_used_at)) if at]
-        yield plain("  ".join(filter(None, parts)))
+        yield terminal_text("  ".join(filter(None, parts)))
 
 
 def _day(moment: datetime) -> str:

@@ -13,10 +13,10 @@ from agent.serve.cli.options import (
     QuestionOptions,
     Template,
     Tenant,
-    principals,
+    principals_or_all,
     with_question_options,
 )
-from agent.serve.cli.service import with_service
+from agent.serve.cli.service_runner import run_with_service
 from agent.serve.exit_codes import DONE, UNAVAILABLE
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def retrieve(
     as_json: AsJson = False,
 ) -> int:
     """Show ranked hits for a question. Exit code 3 if no source answered."""
-    request = options.request()
+    request = options.request_arguments()
 
     async def run(service: "Service") -> int:
         from agent.serve.cli import output
@@ -44,11 +44,11 @@ def retrieve(
         if as_json:
             output.write_json(result.model_dump(mode="json"))
         else:
-            output.show_result(result, explain=explain, given=request["filter"])
-            output.note_trace(service.traces, result.trace_id, options.tenant)
+            output.print_result(result, explain=explain, caller_filter=request["filter"])
+            output.print_trace_hint(service.traces, result.trace_id, options.tenant)
         return UNAVAILABLE if output.no_source_answered(result) else DONE
 
-    return with_service(run)
+    return run_with_service(run)
 
 
 @with_question_options
@@ -61,7 +61,7 @@ def augment(
     as_json: AsJson = False,
 ) -> int:
     """Show the prompt for a question, with citations."""
-    request = options.request()
+    request = options.request_arguments()
 
     async def run(service: "Service") -> int:
         from agent.serve.cli import output
@@ -72,11 +72,11 @@ def augment(
         if as_json:
             output.write_json(prompt.model_dump(mode="json"))
         else:
-            output.show_prompt(prompt, given=request["filter"])
-            output.note_trace(service.traces, prompt.trace_id, options.tenant)
+            output.print_prompt(prompt, caller_filter=request["filter"])
+            output.print_trace_hint(service.traces, prompt.trace_id, options.tenant)
         return DONE
 
-    return with_service(run)
+    return run_with_service(run)
 
 
 @with_question_options
@@ -101,9 +101,9 @@ def ask(
     """
     from agent.serve.cli.ask import answer_question, read_history
 
-    request = options.request()
+    request = options.request_arguments()
     messages = read_history(history) if history else None
-    return with_service(
+    return run_with_service(
         lambda service: answer_question(
             service,
             question,
@@ -124,11 +124,11 @@ def explain(trace_id: TraceId, tenant: Tenant = None, principal: Principal = Non
 
     Shows the interpretation, searches, hits and ranking, and the conditions that were dropped.
     """
-    from agent.serve.cli.explain import record
+    from agent.serve.cli.explain import trace_report
 
-    return with_service(
-        lambda service: record.explain(
-            service, trace_id, viewer=service.viewer(tenant, principals(principal)), as_json=as_json
+    return run_with_service(
+        lambda service: trace_report.explain(
+            service, trace_id, viewer=service.viewer(tenant, principals_or_all(principal)), as_json=as_json
         )
     )
 
@@ -146,11 +146,15 @@ def replay(
 
     No model is called; the differences are shown.
     """
-    from agent.serve.cli.explain import difference
+    from agent.serve.cli.explain import replay_report
 
-    return with_service(
-        lambda service: difference.replay(
-            service, trace_id, changes or (), viewer=service.viewer(tenant, principals(principal)), as_json=as_json
+    return run_with_service(
+        lambda service: replay_report.replay(
+            service,
+            trace_id,
+            changes or (),
+            viewer=service.viewer(tenant, principals_or_all(principal)),
+            as_json=as_json,
         )
     )
 
@@ -173,10 +177,10 @@ def records(
     from agent.serve.cli.records import check_arguments, run
 
     check_arguments(user=user, conversation=conversation, erase=erase)
-    return with_service(
+    return run_with_service(
         lambda service: run(
             service,
-            viewer=service.viewer(tenant, principals(principal)),
+            viewer=service.viewer(tenant, principals_or_all(principal)),
             user=user,
             conversation=conversation,
             limit=limit,

@@ -29,7 +29,7 @@ def list_tenants(context: typer.Context, as_json: AsJson = False) -> int | None:
     async def run(metering: "Metering", settings: "Settings") -> int:
         from agent.serve.cli import output
 
-        found = [await _shown(metering, settings, name) for name in await metering.tenants.names()]
+        found = [await _settings_report(metering, settings, name) for name in await metering.tenants.names()]
         if as_json:
             output.write_json(found)
         else:
@@ -39,7 +39,7 @@ def list_tenants(context: typer.Context, as_json: AsJson = False) -> int | None:
             )
         return 0
 
-    return _with_metering(run)
+    return _run_with_metering(run)
 
 
 @app.command("set")
@@ -57,25 +57,25 @@ def set_tenant(
     async def run(metering: "Metering", settings: "Settings") -> int:
         from agent.serve.cli import output
 
-        await metering.tenants.administer(tenant, changes.checked(settings))
-        found = await _shown(metering, settings, tenant)
+        await metering.tenants.change_any_settings(tenant, changes.checked(settings))
+        found = await _settings_report(metering, settings, tenant)
         if as_json:
             output.write_json(found)
         else:
             print(_line(found))
         return 0
 
-    return _with_metering(run)
+    return _run_with_metering(run)
 
 
-async def _shown(metering: "Metering", settings: "Settings", tenant: str) -> dict[str, Any]:
+async def _settings_report(metering: "Metering", settings: "Settings", tenant: str) -> dict[str, Any]:
     from agent.service.tenancy import known_sources, tenant_settings_report
 
     return tenant_settings_report(tenant, await metering.state(tenant), settings, known_sources(settings))
 
 
 def _line(found: dict[str, Any]) -> str:
-    from agent.serve.cli.output import plain
+    from agent.serve.cli.output import terminal_text
 
     values = {
         name: ",".join(value) if isinstance(value, tuple) else value
@@ -83,13 +83,13 @@ def _line(found: dict[str, Any]) -> str:
         if value is not None
     }
     used = f"today {found['use']['questions']:,} questions, {found['use']['tokens']:,} tokens"
-    return plain("  ".join([found["tenant"], *(f"{name}={value}" for name, value in values.items()), used]))
+    return terminal_text("  ".join([found["tenant"], *(f"{name}={value}" for name, value in values.items()), used]))
 
 
-def _with_metering(action: Callable[["Metering", "Settings"], Awaitable[int]]) -> int:
+def _run_with_metering(action: Callable[["Metering", "Settings"], Awaitable[int]]) -> int:
     """Open the database, run one action and close it; no model or embedder is loaded."""
+    from agent.service.factory import database_addresses
     from agent.service.metering import Metering
-    from agent.service.opening import database_addresses
     from agent.settings import load_settings
     from retrievers.postgres.database import Database
 

@@ -4,7 +4,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.options import rank_features
-from agent.serve.cli.explain.sections import Json, cell, counted, figure, new_table, shorten
+from agent.serve.cli.explain.sections import Json, cell, count_text, new_table, score_text, shorten
 
 
 def ranking(trace: Json) -> Table | Text | None:
@@ -26,30 +26,30 @@ def ranking(trace: Json) -> Table | Text | None:
     for hit in trace["hits"]:
         cells = [str(hit["rank"])]
         if judged:
-            cells.append(figure(hit.get("relevance"), None))
+            cells.append(score_text(hit.get("relevance"), None))
         if features:
-            cells.append(figure(hit["score"], None))
+            cells.append(score_text(hit["score"], None))
         if reranked:
-            cells.append(figure(hit["scores"].get("rerank"), None))
-        cells.append(figure(hit["scores"].get("fused"), fused.get(hit["id"]) if reranked or features else None))
-        cells += [figure(hit["scores"].get(kind), None) for kind in features]
-        cells += [figure(hit["scores"].get(source), hit["ranks"].get(source)) for source in sources]
+            cells.append(score_text(hit["scores"].get("rerank"), None))
+        cells.append(score_text(hit["scores"].get("fused"), fused.get(hit["id"]) if reranked or features else None))
+        cells += [score_text(hit["scores"].get(kind), None) for kind in features]
+        cells += [score_text(hit["scores"].get(source), hit["ranks"].get(source)) for source in sources]
         table.add_row(*map(cell, cells), cell(f"{shorten(hit['title'])}  [{hit['id']}]"))
     return table
 
 
-def reranked(trace: Json) -> Text | None:
+def rerank_line(trace: Json) -> Text | None:
     """Return a line about the reranking; None if no reranker ran."""
     done = trace.get("reranking")
     if not done:
         return None
     if done["error"]:
         return cell(f"not reranked by {done['by']}: {done['error']}", "yellow")
-    left_out = f"; {counted(done['left_out'], 'hit')} below {done['minimum']:g} left out" if done["left_out"] else ""
-    return cell(f"reranked by {done['by']}: the first {counted(done['scores'], 'hit')}{left_out}", "dim")
+    left_out = f"; {count_text(done['left_out'], 'hit')} below {done['minimum']:g} left out" if done["left_out"] else ""
+    return cell(f"reranked by {done['by']}: the first {count_text(done['scores'], 'hit')}{left_out}", "dim")
 
 
-def weights(trace: Json) -> Text | None:
+def lexical_weight_line(trace: Json) -> Text | None:
     """Return a line with the share of full text in the fused score; None if hits were not fused."""
     shares = ", ".join(
         f"{weight:.2f}" + (f' in "{shorten(search, 40)}"' if len(trace["lexical_weights"]) > 1 else "")

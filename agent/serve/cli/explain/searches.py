@@ -6,9 +6,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from agent.serve.cli.explain.sections import Json, cell, counted, new_table, shorten
-from agent.serve.cli.explain.understanding import reader
-from retrievers.core.filters import in_words
+from agent.serve.cli.explain.interpretation import reader_label
+from agent.serve.cli.explain.sections import Json, cell, count_text, new_table, shorten
+from retrievers.core.filters import describe_filter
 
 _APPROXIMATE = "approximate index: a rebuilt index may return other hits"
 _STOPPED = {
@@ -21,7 +21,7 @@ _STOPPED = {
 _COLOURS = {"ok": "green", "empty": "yellow", "timeout": "red", "error": "red", "skipped": "dim"}
 
 
-def steps(trace: Json) -> Table | None:
+def step_table(trace: Json) -> Table | None:
     """Return a table of the search steps that ran; None if none ran. A filter equal to the row before is "as above"."""
     several = len({step["search"] for step in trace["plan"]}) > 1
     table = new_table(
@@ -37,11 +37,11 @@ def steps(trace: Json) -> Table | None:
     )
     last: Any = ()
     for step, outcome, answer in zip(trace["plan"], trace["outcomes"], trace["answers"], strict=True):
-        if _is_spared(outcome):
+        if _is_skipped(outcome):
             continue
         why = outcome["reason"] or (_APPROXIMATE if answer.get("approximate") else "")
         same, last = step["filter"] == last, step["filter"]
-        wanted = "as above" if same else in_words(last) if last else "none"
+        wanted = "as above" if same else describe_filter(last) if last else "none"
         cells = [cell(step["step"]), cell(step["source"])] + ([cell(shorten(step["search"]))] if several else [])
         cells += [cell(wanted, "dim" if same else ""), cell(outcome["status"], _COLOURS.get(outcome["status"], ""))]
         cells += [cell(outcome["hits"]), cell(f"{outcome['elapsed_ms']:.1f}"), cell(why)]
@@ -49,14 +49,14 @@ def steps(trace: Json) -> Table | None:
     return table if table.row_count else None
 
 
-def _is_spared(outcome: Json) -> bool:
+def _is_skipped(outcome: Json) -> bool:
     return outcome["status"] == "skipped" and (outcome["reason"] or "").startswith("not needed")
 
 
-def spared_steps(trace: Json) -> Text | None:
+def skipped_steps_line(trace: Json) -> Text | None:
     """Return a line with the number of fallback steps that were not needed; None if there are none."""
-    count = sum(map(_is_spared, trace["outcomes"]))
-    return cell(f"{counted(count, 'fallback step')} more, not needed", "dim") if count else None
+    count = sum(map(_is_skipped, trace["outcomes"]))
+    return cell(f"{count_text(count, 'fallback step')} more, not needed", "dim") if count else None
 
 
 def rounds(rounds: Sequence[Json]) -> Table | None:
@@ -69,14 +69,14 @@ def rounds(rounds: Sequence[Json]) -> Table | None:
         for place, part in enumerate(one["judged"]["parts"]):
             found = ", ".join(f"[{number}]" for number in part["by"]) or ("yes" if part["answered"] else "no")
             cells = [one["number"] if not place else "", shorten(part["part"]), found, part["missing"]]
-            cells += ["" if one["stopped"] else shorten(part["search"]), reader(one) if not place else ""]
+            cells += ["" if one["stopped"] else shorten(part["search"]), reader_label(one) if not place else ""]
             table.add_row(*map(cell, cells))
         if one["stopped"]:
             table.add_row("", cell(f"stopped: {_STOPPED[one['stopped']]}", "dim"))
     return table if table.row_count else None
 
 
-def lookups(lookups: Sequence[Json]) -> Table | None:
+def tool_searches(lookups: Sequence[Json]) -> Table | None:
     """Return a table of the searches that the model made by tool calls; None if it made none."""
     table = new_table("round", "query", "found", "passages", "ms", right=["round", "ms"])
     for one in lookups:

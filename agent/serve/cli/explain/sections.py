@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from agent.serve.cli.output import plain
+from agent.serve.cli.output import terminal_text
 
 Json = dict[str, Any]
 
@@ -59,12 +59,12 @@ class Sections:
 
 def cell(said: object, style: str = "") -> Text:
     """Return any text, possibly a document's, as one line without terminal control characters."""
-    return Text(" ".join(plain(str(said)).split()), style=style)
+    return Text(" ".join(terminal_text(str(said)).split()), style=style)
 
 
 def shorten(said: object, most: int = MOST_CELL) -> str:
     """Return any text as one line of at most `most` characters."""
-    text = " ".join(plain(str(said)).split())
+    text = " ".join(terminal_text(str(said)).split())
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -80,17 +80,17 @@ def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def figure(score: float | None, rank: int | None) -> str:
+def score_text(score: float | None, rank: int | None) -> str:
     """Return a score and, if given, its rank, such as "0.712 #3"; a dash if there is no score."""
     return "-" if score is None else f"{score:.3f}" + (f" #{rank}" if rank else "")
 
 
-def counted(many: Sequence[Any] | int, name: str, plural: str = "s") -> str:
+def count_text(many: Sequence[Any] | int, name: str, plural: str = "s") -> str:
     """Return a count with its noun, such as "2 hits"."""
     count = many if isinstance(many, int) else len(many)
     return f"{count} {name}{'' if count == 1 else plural}"
 
 
-def listed(value: Any) -> str:
+def list_text(value: Any) -> str:
     """Return a list as text, joined by commas."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

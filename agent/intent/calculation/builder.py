@@ -1,0 +1,400 @@
+"""Combine what a question asks for (operation, group, order, conditions) into one calculation.
+
+A calculation is made only if every word of the question is accounted for. A number that ignores a restricting word, or
+that uses a default column, would be a wrong answer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from agent.intent.analysis.field_linking import FieldIndex, field_index_of
+from agent.intent.calculation import shares
+from agent.intent.calculation.extremes import implied_field, read_average_op, read_extreme
+from agent.intent.calculation.groups import ComparedValues, is_span, read_compared_values, read_group, read_ranked_group
+from agent.intent.calculation.named_records import NAME_CONFIDENCE, find_named_records
+from agent.intent.calculation.parameters import SUPERLATIVES, read_group_size, read_operand, read_order
+from agent.intent.calculation.rank_conditions import find_rank_conditions
+from agent.intent.calculation.segment import RECORD, Segment, segment_text
+from agent.intent.calculation.segmentation import segment_question
+from agent.intent.calculation.segmented_question import (
+    Calculation,
+    SegmentedQuestion,
+    UnclearCalculation,
+    all_conditions,
+    blocking_words,
+    words_of_kind,
+)
+from agent.intent.calculation.simple_aggregates import read_counted_field, read_simple_aggregate
+from agent.intent.conditions.filter_json import Json, all_of, filter_values
+from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.identity_cache import IdentityKey
+from agent.intent.language.text import has_chinese, words_of
+from agent.intent.words import word_table
+
+_OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals"])
+ALLOWED_KEYS: Mapping[str, frozenset[str]] = {
+    "count": _OF_GROUPS | {"at_least", "at_most", "over"},
+    "sum": _OF_GROUPS | {"over"},
+    "avg": _OF_GROUPS | {"over"},
+    "median": _OF_GROUPS | {"over"},
+    "min": _OF_GROUPS,
+    "max": _OF_GROUPS,
+    "share": _OF_GROUPS - {"of"},
+    "difference": frozenset(["of", "group_by", "between", "where", "order"]),
+    "list": frozenset(["of", "order", "limit", "ties", "where", "show"]),
+}
+"""The keys that an aggregate may have beside "op", by operation."""
+_REQUIRED_KEYS: Mapping[str, tuple[str, ...]] = {
+    "sum": ("of",), "avg": ("of",), "median": ("of",), "min": ("of",), "max": ("of",), "share": ("where",),
+    "difference": ("group_by", "between"), "list": (),
+}  # fmt: skip
+"""The keys that an aggregate must have beside "op", by operation."""
+_CALCULATING = (
+    "count", "how_much", "distinct", "avg", "median", "sum", "share", "rate", "ratio", "difference", "at_least",
+    "at_most", *SUPERLATIVES, "second", "third",
+)  # fmt: skip
+_LIKELY = 0.5
+"""Minimum confidence of a constraint that `raise_name_confidence` may raise."""
+_ASKING = frozenset("did do does has have had is are was were".split())
+"""First words of a question for yes or no, or for one of two: "did Ann or Bo write more"."""
+_ALWAYS_SHOWN = frozenset("id ids title titles 编号 标题".split())
+"""Words for fields that every row of a list shows anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalculationReading:
+    """The calculation of a question; or, if it asks for one that cannot be made, the words that prevent it."""
+
+    calculation: Calculation | None = None
+    unread_words: tuple[str, ...] = ()
+
+
+def find_calculation(parsed: ParsedQuestion) -> Calculation | None:
+    """Return the calculation that a question asks for; None if it asks for none, or for one that cannot be made."""
+    return read_calculation(parsed).calculation
+
+
+def read_calculation(parsed: ParsedQuestion) -> CalculationReading:
+    """Return the calculation that a question asks for, or the words that prevent it; cached for the object `parsed`."""
+    return _read(IdentityKey(parsed))
+
+
+@lru_cache(maxsize=16)
+def _read(key: IdentityKey[ParsedQuestion]) -> CalculationReading:
+    parsed = key.object
+    question = split_question(parsed)
+    if hindering := blocking_words(question):
+        return CalculationReading(unread_words=hindering if question.has_kind(*_CALCULATING) else ())
+    try:
+        made = _calculation_of(question)
+    except UnclearCalculation as error:
+        return CalculationReading(unread_words=(str(error),))
+    unread_words = tuple(question.unread_words())
+    if made is not None and made.aggregate["op"] == "list":
+        unread_words = tuple(word for word in unread_words if word.casefold() not in _ALWAYS_SHOWN)
+    if made is not None and made.aggregate["op"] == "count" and not (made.aggregate.get("of") or parsed.numbers):
+        amounts = word_table("general", "en")["amounts"].split() if not question.absence_conditions else ()
+        unread_words = (*unread_words, *(token.text for token in parsed.sentence.tokens if token.folded in amounts))
+    if made is None or unread_words:
+        return CalculationReading(unread_words=unread_words if question.has_kind(*_CALCULATING) else ())
+    is_count = made.aggregate["op"] == "count" and made.aggregate.get("of")
+    if is_count and made.conditions and question.has_kind("exactly"):
+        # "only went to Spain" is more than "went to Spain"
+        return CalculationReading(unread_words=words_of_kind(question, "exactly"))
+    doubtful = _value_within_longer(made, question) or _undeclared_noun(made, question) or _value_range_words(question)
+    doubtful = doubtful or _words_read_twice(made, question)
+    if doubtful:
+        return CalculationReading(unread_words=(doubtful,))
+    made = _with_conditions(made, question)
+    if made is not None and made.aggregate["op"] in ("count", "share", "difference") and not made.aggregate.get("of"):
+        made = replace(made, assumed_nouns=assumed_nouns(question))
+    if made is None or not is_valid_aggregate(made.aggregate):
+        return CalculationReading()
+    conditions = tuple(raise_name_confidence(condition, question) for condition in made.conditions)
+    return CalculationReading(replace(made, conditions=conditions))
+
+
+def raise_name_confidence(condition: StatedCondition, question: SegmentedQuestion) -> StatedCondition:
+    """Return the constraint, with a higher confidence if it was likely and is probably meant as a name.
+
+    That is so if its value has several words, or its field identifies records.
+    """
+    if condition.filter["type"] not in ("eq", "in") or not _LIKELY <= condition.confidence < NAME_CONFIDENCE:
+        return condition
+    values = filter_values(condition.filter)
+    # Every Chinese character is a word here: 处理了 ("handled") does not mean the value 处理中 ("in progress").
+    is_name = all(isinstance(value, str) and not has_chinese(value) and len(words_of(value)) > 1 for value in values)
+    is_name = is_name or condition.field in question.columns.key_fields
+    return replace(condition, confidence=NAME_CONFIDENCE) if is_name else condition
+
+
+def assumed_nouns(question: SegmentedQuestion) -> tuple[str, ...]:
+    """Return the plurals taken for the documents only by their position; perhaps only some documents are about them."""
+    text = question.parsed.sentence.text
+    said = (text[one.start : one.end] for one in question.segments if one.kind == RECORD and one.guessed)
+    return tuple(word for word in said if word.isascii() and word.endswith("s") and word != "times")
+
+
+def _undeclared_noun(made: Calculation, question: SegmentedQuestion) -> str:
+    """Return a noun taken for the documents by its position, although a schema declares their nouns; "" if none."""
+    if made.aggregate["op"] == "list" or not question.columns.vocabulary.catalogue.records:
+        return ""
+    text = question.parsed.sentence.text
+    said = (text[one.start : one.end] for one in question.segments if one.kind == RECORD and one.guessed)
+    return next((word for word in said if word.casefold() not in ("time", "times")), "")
+
+
+def _value_within_longer(made: Calculation, question: SegmentedQuestion) -> str:
+    """Return a constraint's value that is part of a longer value of its field; or "".
+
+    The constraint may select too few records: occupation "Student" leaves out "Medical Student".
+    """
+    fields = question.columns.vocabulary.catalogue.fields
+    for condition in made.conditions:
+        held, value = fields.get(condition.field), _value(condition)
+        if held is None or not value or held.distinct * 2 <= held.documents:
+            continue
+        said = words_of(value)
+        others = (words_of(other) for other in held.values if other != value)
+        if condition.filter["type"] == "eq" and any(_contains_run(other, said) for other in others):
+            return value
+    return ""
+
+
+def _words_read_twice(made: Calculation, question: SegmentedQuestion) -> str:
+    """Return the words that are read as constraints on two fields, so that one constraint must be wrong; "" if none."""
+    for one in made.conditions:
+        for segment in question.segments:
+            stated, overlaps = segment.condition, one.start < segment.end and segment.start < one.end
+            if stated is not None and stated.field != one.field and overlaps:
+                return segment_text(question.parsed.sentence, segment)
+    return ""
+
+
+def _value_range_words(question: SegmentedQuestion) -> str:
+    """Return the words of a span between two text values ("Monday to Friday"), "" if none.
+
+    Such a span prevents the calculation, because it is not known which values lie between the two.
+    """
+    text = question.parsed.sentence.text
+    for condition in all_conditions(question):
+        if condition.filter["type"] == "in" and len(condition.filter["value"]) == 2:
+            said = [one for one in question.segments if one.condition and one.condition.filter == condition.filter]
+            start, end = (
+                min([condition.start, *(one.start for one in said)]),
+                max([condition.end, *(one.end for one in said)]),
+            )
+            if is_span(text, start, end):
+                return text[start:end]
+    return ""
+
+
+def _contains_run(words: Sequence[str], run: Sequence[str]) -> bool:
+    """Return whether `words` contains the consecutive words of `run` and is longer."""
+    size = len(run)
+    return len(words) > size and any(words[n : n + size] == run for n in range(len(words) - size + 1))
+
+
+def split_question(parsed: ParsedQuestion) -> SegmentedQuestion:
+    """Return the question split into segments; single records and ranks that it names are constraints too."""
+    parsed, columns, segments, extra_conditions = _split(IdentityKey(parsed))
+    return SegmentedQuestion(parsed, columns, segments, extra_conditions=list(extra_conditions))
+
+
+@lru_cache(maxsize=16)
+def _split(key: IdentityKey[ParsedQuestion]) -> tuple[ParsedQuestion, FieldIndex, tuple[Segment, ...], list[Json]]:
+    """Return (question without values such as "total", its columns, its segments, `_total_row_conditions`).
+
+    Cached, because several kinds of calculation are tried on one question.
+    """
+    parsed = key.object
+    columns = field_index_of(parsed.sentence.vocabulary)
+    totals = word_table("calculation")["summing_up"]
+    # In "the total number", "total" does not mean the row "Total" that sums up the other rows.
+    parsed = replace(parsed, conditions=tuple(one for one in parsed.conditions if _value(one).casefold() not in totals))
+    segments = segment_question(parsed, columns)
+    on_keys = (one for one in parsed.conditions if one.field in columns.key_fields)
+    keys = tuple(one for one in on_keys if one.filter["type"] in ("eq", "in"))
+    rows = find_named_records(parsed, columns, segments, keys)
+    rows = (*rows, *find_rank_conditions(parsed, columns, [*parsed.conditions, *rows]))
+    parsed = replace(parsed, conditions=tuple(one for one in parsed.conditions if one not in keys or one in rows))
+    more = [one for one in rows if one not in parsed.conditions]
+    segments = segment_question(parsed, columns, more) if more else segments
+    return parsed, columns, segments, _total_row_conditions(columns)
+
+
+def _value(condition: StatedCondition) -> str:
+    value = condition.filter.get("value")
+    return value if isinstance(value, str) else ""
+
+
+def _total_row_conditions(columns: FieldIndex) -> list[Json]:
+    """Return conditions that leave out the records that sum up the others, such as a row "Total" among nations."""
+    fields = columns.vocabulary.catalogue.fields
+    made: list[Json] = []
+    for name in sorted(columns.key_fields):
+        totals = [value for value in fields[name].values if value.casefold() in word_table("calculation")["summing_up"]]
+        made += [{"type": "nin", "key": name, "value": totals}] if totals else []
+    return made
+
+
+def is_valid_aggregate(aggregate: Json) -> bool:
+    """Return whether an aggregate has only keys that its operation allows, and all that it needs."""
+    given = {key for key, value in aggregate.items() if value not in (None, (), [], False) and key != "op"}
+    needed = _REQUIRED_KEYS.get(aggregate["op"], ())
+    return given <= ALLOWED_KEYS[aggregate["op"]] and all(aggregate.get(key) for key in needed)
+
+
+def _with_conditions(made: Calculation, question: SegmentedQuestion) -> Calculation | None:
+    """Add conditions without a value (list length, existence of a field, `extra_conditions`) to the calculation.
+
+    These conditions become the "where" of the aggregate. For a share, return None unless they are the condition of the
+    share itself.
+    """
+    stated = [*question.absence_conditions, *(condition.filter for condition in question.parsed.length_conditions)]
+    where = made.aggregate.get("where")
+    if made.aggregate["op"] == "share":
+        kept = tuple(StatedCondition(str(one["key"]), one, 0, 0) for one in question.extra_conditions)
+        own = not stated or where == all_of(stated)
+        return replace(made, conditions=(*made.conditions, *kept)) if own else None
+    existing = [condition for condition in made.conditions if condition.filter["type"] == "exists"]
+    if made.aggregate["op"] == "count" and existing and not where:
+        made = replace(made, conditions=tuple(condition for condition in made.conditions if condition not in existing))
+        stated = [*(condition.filter for condition in existing), *stated]
+    stated = [*question.extra_conditions, *stated]
+    if not stated or where == all_of(stated):
+        return made
+    return replace(made, aggregate={**made.aggregate, "where": all_of([where, *stated] if where else stated)})
+
+
+def _calculation_of(question: SegmentedQuestion) -> Calculation | None:
+    """Return the calculation that the question asks for, or None; the most specific words are tried first."""
+    add_absence_conditions(question)
+    if question.has_kind("share", "rate"):
+        return shares.read_share(question)
+    share = shares.read_share_of_counts(question)
+    if share is not None:
+        return share
+    size = read_group_size(question)
+    if size is not None:
+        return _groups_of_size(question, size)
+    comparison = read_compared_values(question)
+    if question.has_kind("difference") and comparison is not None:
+        return _difference_calculation(question, comparison)
+    if comparison is not None and (made := _compare_values(question, comparison)) is not None:
+        return made
+    ordered = question.has_kind("ordered_down", "ordered_up")
+    order = None if ordered else read_order(question)
+    if order is not None:
+        return read_extreme(question, order)
+    return read_simple_aggregate(question)
+
+
+def add_absence_conditions(question: SegmentedQuestion) -> None:
+    """Add conditions such as "with no gold medals" to `absence_conditions`: a number is zero, or a field missing."""
+    for index in question.indices_of("lacking"):
+        behind = index + 1
+        segment = question.segments[behind] if behind < len(question.segments) else None
+        if segment is None or len(segment.fields) != 1 or question.has_bound(segment.fields[0]):
+            continue
+        name = segment.fields[0]
+        if name in question.columns.measures and not question.columns.measures[name].texts:
+            question.absence_conditions.append({"type": "eq", "key": name, "value": 0})
+        elif not question.columns.is_in_every_document(name) and question.columns.is_groupable(name):
+            question.absence_conditions.append({"type": "exists", "key": name, "value": False})
+        else:
+            continue
+        question.used.update((index, behind))
+
+
+def _groups_of_size(question: SegmentedQuestion, size: Json) -> Calculation | None:
+    """Return a count or list of the groups of some size: "which authors have at least 30 reports"; or None.
+
+    Args:
+        size: {"at_least": N} or {"at_most": N}, or both.
+    """
+    conditions = all_conditions(question)
+    field = read_counted_field(question)
+    if field is not None:
+        return Calculation({"op": "count", "of": field, **size}, conditions)
+    group = read_group(question) or read_ranked_group(question, None)
+    if group is not None:
+        question.mark_used("more", "fewer")
+        return Calculation({"op": "count", "group_by": group.expression, "order": "desc", **size}, conditions)
+    # Answer "did Ann write more than 30 reports" with the number of her reports.
+    asks = question.parsed.sentence.folded(0) in _ASKING
+    asks = asks or question.parsed.sentence.text.rstrip("？?。 ").endswith(("吗", "么"))
+    return Calculation({"op": "count"}, conditions) if asks and conditions else None
+
+
+def _difference_calculation(question: SegmentedQuestion, comparison: ComparedValues) -> Calculation | None:
+    """Return the difference between two values that are compared; None if it cannot be calculated.
+
+    Raises:
+        UnclearCalculation: totals or averages may be meant, or an amount that no field is named for.
+    """
+    question.mark_used("difference", "how_big", "more", "fewer", "count", "versus", "apart", "between", "or")
+    operand = read_operand(question)
+    if operand is None and comparison.identifies_records:
+        operand = next((implied_field(question, index) for index in question.indices_of("difference")), None)
+    more: Json = {}
+    if len(comparison.values) != 2 or question.has_kind("avg", "median"):
+        return None
+    said = words_of_kind(question, "difference")
+    directed = any(more in word for word in said for more in ("more", "fewer", "longer", "higher", "larger", "多"))
+    compares = any(more in word for word in said for more in ("longer", "higher", "larger"))
+    conditions = all_conditions(question)
+    totals = operand is not None and not directed and not comparison.identifies_records
+    compares |= totals and len(conditions) > 1
+    if compares and not comparison.identifies_records and not question.has_kind("sum"):
+        raise UnclearCalculation("totals or averages")
+    if operand is None and (comparison.identifies_records or any("how much" in word.casefold() for word in said)):
+        raise UnclearCalculation("an amount that no field is named for")  # "how much taller" counts no records
+    if not directed and not totals:
+        more = {"order": "desc"}
+    op = "sum" if totals else "difference"  # show both totals instead of their difference: averages may be meant
+    between = list(comparison.values)
+    aggregate: Json = {"op": op, "of": operand, "group_by": comparison.expression, "between": between, **more}
+    return Calculation(aggregate, conditions)
+
+
+def _compare_values(question: SegmentedQuestion, comparison: ComparedValues) -> Calculation | None:
+    """Return a calculation for each of the compared values, or for the higher or lower one; None if none are compared.
+
+    Examples: "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023".
+    """
+    middle = read_average_op(question)
+    counts, summed = question.has_kind("count"), question.has_kind("sum")
+    implying = question.indices_of("rising", "falling") if comparison.identifies_records else []
+    chooses = question.has_kind("more", "fewer", *SUPERLATIVES) or bool(implying)
+    chooses = chooses and not question.has_kind("count", "how_much", "apart", "difference")
+    compared = question.has_kind("more", "fewer", "apart", "ratio") or bool(implying) or question.has_word("versus")
+    together = question.has_kind("together", "sum") and not compared
+    compares = compared or question.has_kind("per") or (chooses and question.has_kind(*SUPERLATIVES))
+    if together or not (compares or counts or middle) or (middle is None and question.has_kind("per") and not counts):
+        return None
+    question.mark_used(
+        "versus", "more", "fewer", "apart", "ratio", "count", "or", "sum", "together", "between", "per", *SUPERLATIVES
+    )
+    aggregate: Json = {"group_by": comparison.expression, "between": list(comparison.values)}
+    which = question.has_kind("which", "who") or comparison.identifies_records
+    if question.parsed.sentence.folded(0) in _ASKING:  # "is Ann taller than Bo" is answered by both numbers
+        which = any(token.folded in word_table("calculation")["or"] for token in question.parsed.sentence.tokens)
+    if chooses and which:
+        low = question.has_kind("fewer", "fewest", "lowest", "falling")
+        aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}
+    operand = read_operand(question) or next((implied_field(question, index) for index in implying), None)
+    question.used.update(implying)
+    if middle is not None:
+        if operand is None:
+            return None
+        question.mark_used("avg", "median")
+        aggregate |= {"op": middle, "of": operand} | ({"decimals": 2} if middle == "avg" else {})
+    elif operand is not None and (comparison.identifies_records or not counts or summed):
+        aggregate |= {"op": "sum", "of": operand}
+    elif comparison.identifies_records:
+        return None  # the values are single records, so there is no number of records
+    else:
+        aggregate |= {"op": "count"}
+    return Calculation(aggregate, all_conditions(question))

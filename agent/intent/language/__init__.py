@@ -1,0 +1,1 @@
+"""Read words, numbers and units of English and Chinese, independent of any collection."""

@@ -1,0 +1,156 @@
+"""Update what a collection derives from its documents: counts without expired ones, terms, BM25 vectors."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from retrievers.ingest import field_statistics
+from retrievers.ingest.collection_counts import apply_field_changes, empty_changes, uncount_documents, uncount_terms
+from retrievers.ingest.collections import Connection
+from retrievers.ingest.rows import ROWS_AT_ONCE, recompute_bm25
+from retrievers.text import bm25
+
+_EXPIRED_AT_ONCE = 1000
+
+
+async def _withdraw_expired_documents(connection: Connection, tenant: str, number: int) -> None:
+    """Remove expired documents of a locked collection from everything that is searched and counted.
+
+    Their rows are kept, as for disabled documents, so that the same documents are recognised when delivered again.
+    """
+    while True:
+        which: dict[str, Any] = {"tenant": tenant, "collection": number, "most": _EXPIRED_AT_ONCE}
+        cursor = await connection.execute(
+            """
+            SELECT id, title, fields, language, chunks, words, public, coalesce(part, collection)
+            FROM signalbox.document
+            WHERE tenant = %(tenant)s AND collection = %(collection)s AND enabled AND expires_at <= now()
+            LIMIT %(most)s
+            """,
+            which,
+        )
+        rows = await cursor.fetchall()
+        if not rows:
+            return
+        which["ids"] = [row[0] for row in rows]
+        await uncount_terms(connection, tenant, number, which["ids"])
+        await connection.execute(
+            "DELETE FROM signalbox.chunk"
+            " WHERE tenant = %(tenant)s AND collection = %(collection)s AND document_id = ANY (%(ids)s)",
+            which,
+        )
+        await connection.execute(
+            "UPDATE signalbox.document SET enabled = false, fields = '{}', chunks = 0, words = 0"
+            " WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)",
+            which,
+        )
+        changes = empty_changes()
+        await uncount_documents(connection, tenant, rows, changes)
+        await apply_field_changes(connection, tenant, changes)
+
+
+async def update_derived_data(connection: Connection, tenant: str, number: int) -> int:
+    """Update what a collection derives from its documents, after documents were written.
+
+    Removes expired documents from what is searched, deletes terms without passages, and folds values again if
+    `text.folding` has changed. If the mean length of passages, rounded by `bm25.round_mean_length`, has changed,
+    recomputes all BM25 vectors.
+
+    Returns:
+        Number of passages whose BM25 vectors were recomputed; 0 if the collection does not exist, or was replaced.
+    """
+    held = await connection.execute(
+        "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
+    )
+    if not held.rowcount:
+        return 0  # deleted, or rebuilt; then the rebuild updates it
+    await _withdraw_expired_documents(connection, tenant, number)
+    chunks, words, mean_length, counted = await _read_totals(connection, tenant, number)
+    await connection.execute(
+        "DELETE FROM signalbox.term WHERE tenant = %s AND collection = ANY (%s) AND chunks <= 0", (tenant, counted)
+    )
+    for one in counted:
+        await field_statistics.refold_values(connection, tenant, one)
+    # 0 for an empty collection: the next documents determine it.
+    mean = bm25.round_mean_length(words / chunks) if chunks else 0.0
+    return await _set_mean_length(connection, tenant, number, mean_length, mean)
+
+
+async def set_expected_mean(
+    connection: Connection, tenant: str, number: int, lengths: Sequence[int], mean_length: float
+) -> float:
+    """Give a locked collection the mean length that it will have with new passages, if they are at least half of all.
+
+    If it kept the old mean length, `update_derived_data` would change it later and write the new passages a second
+    time. That costs as much as the first time: PostgreSQL enters the new row into every index, once for each term.
+
+    Args:
+        lengths: lengths of the new passages, in words, which are not stored yet.
+        mean_length: mean length for an empty collection.
+    Returns:
+        The mean length to write the new passages with.
+    """
+    chunks, words, old, _ = await _read_totals(connection, tenant, number)
+    if not old or not lengths or len(lengths) < chunks:
+        return old or mean_length
+    mean = bm25.round_mean_length((words + sum(lengths)) / (chunks + len(lengths)))
+    await _set_mean_length(connection, tenant, number, old, mean)
+    return mean
+
+
+async def _read_totals(connection: Connection, tenant: str, number: int) -> tuple[int, int, float, list[int]]:
+    """Return (passages, words, stored mean length, numbers that identify the collection and its parts).
+
+    The collection must exist.
+    """
+    cursor = await connection.execute(
+        """
+        SELECT sum(chunks)::bigint, sum(words)::bigint, sum(mean_length) FILTER (WHERE part_of IS NULL),
+               array_agg(number)
+        FROM signalbox.collection WHERE tenant = %(tenant)s AND %(number)s IN (number, part_of)
+        """,
+        {"tenant": tenant, "number": number},
+    )
+    (row,) = await cursor.fetchall()
+    return row[0], row[1], row[2], row[3]
+
+
+async def _set_mean_length(connection: Connection, tenant: str, number: int, old: float, new: float) -> int:
+    """Store a new mean length, and return the number of passages whose BM25 vectors were recomputed for it."""
+    if abs(new - old) < 1e-6:
+        return 0
+    await connection.execute(
+        "UPDATE signalbox.collection SET mean_length = %s, version = version + 1 WHERE tenant = %s AND number = %s",
+        (new, tenant, number),
+    )
+    return await _recompute_bm25(connection, tenant, number, new)
+
+
+async def _recompute_bm25(connection: Connection, tenant: str, number: int, mean: float) -> int:
+    """Recompute the BM25 vectors of a collection for a new mean length, and return the number of vectors."""
+    weighed = 0
+    after = ("", -1)
+    while True:
+        cursor = await connection.execute(
+            """
+            SELECT document_id, ordinal, length,
+                   ARRAY(SELECT substr(w.lexeme, position(':' IN w.lexeme) + 1) FROM unnest(lexemes) w),
+                   ARRAY(SELECT array_to_string(w.weights, '') FROM unnest(lexemes) w)
+            FROM signalbox.chunk
+            WHERE tenant = %s AND collection = %s AND (document_id, ordinal) > (%s, %s)
+            ORDER BY document_id, ordinal LIMIT %s
+            """,
+            (tenant, number, *after, ROWS_AT_ONCE),
+        )
+        rows = await cursor.fetchall()
+        if not rows:
+            return weighed
+        vectors = await asyncio.to_thread(recompute_bm25, rows, mean)
+        async with connection.cursor() as writer:
+            await writer.executemany(
+                "UPDATE signalbox.chunk SET bm25 = %b"
+                " WHERE tenant = %s AND collection = %s AND document_id = %s AND ordinal = %s",
+                [(vector, tenant, number, *row[:2]) for vector, row in zip(vectors, rows, strict=True)],
+            )
+        weighed += len(rows)
+        after = (rows[-1][0], rows[-1][1])

@@ -1,0 +1,1 @@
+"""Queue deliveries of documents, and let workers store them under a lease."""

@@ -1,0 +1,1 @@
+"""Read files, uploads and records: return a document for each item, or the reason why it is refused."""

@@ -1,0 +1,106 @@
+"""Read rows from other databases: PostgreSQL by psycopg, any other by SQLAlchemy if it is installed."""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+
+from retrievers.core.errors import BadRequest, Unavailable
+from retrievers.core.optional_dependencies import install_command
+from retrievers.ingest.readers.text_cleaning import one_line
+
+Rows = Iterator[Mapping[str, Any]]
+_AT_ONCE = 1000
+_CONNECT_S = 10
+_POSTGRES_PORT = "5432"
+_POSTGRES = ("postgresql", "postgres")
+
+
+def redacted_url(url: str) -> str:
+    """Return the address of a database without user, password and options.
+
+    Raises:
+        BadRequest: the text is not a valid address.
+    """
+    try:
+        scheme = urlsplit(url).scheme
+        if scheme in _POSTGRES:
+            parts = conninfo_to_dict(url)
+            port = f":{parts['port']}" if str(parts.get("port") or _POSTGRES_PORT) != _POSTGRES_PORT else ""
+            return f"postgresql://{str(parts.get('host') or '').lower()}{port}/{parts.get('dbname') or ''}"
+        split = urlsplit(url)
+        port = f":{split.port}" if split.port else ""
+        return f"{scheme}://{split.hostname or ''}{port}{split.path}"
+    except (ValueError, psycopg.Error):
+        # The original message would quote the address, which may contain a password.
+        raise BadRequest(
+            "the address of the database cannot be parsed; percent-encode % : @ / in the password", where="source"
+        ) from None
+
+
+@contextmanager
+def query_rows(url: str, database_name: str, statement: str) -> Iterator[Rows]:
+    """Run one SELECT in a context; its value is an iterator over the rows, each a dict by column name.
+
+    PostgreSQL runs it in a read-only transaction that sees one state of the database.
+
+    Args:
+        database_name: name of the database in error messages.
+    Raises:
+        BadRequest: the database refuses the statement.
+        Unavailable: the database cannot be reached, or its driver is not installed.
+    """
+    rows = _by_psycopg if urlsplit(url).scheme in _POSTGRES else _by_sqlalchemy
+    with rows(url, database_name, statement) as found:
+        yield found
+
+
+@contextmanager
+def _by_psycopg(url: str, database_name: str, statement: str) -> Iterator[Rows]:
+    try:
+        with psycopg.connect(url, connect_timeout=_CONNECT_S, row_factory=dict_row) as connection:
+            connection.read_only = True
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            with connection.cursor("signalbox_sync") as cursor:
+                cursor.itersize = _AT_ONCE
+                cursor.execute(statement.encode())
+                yield iter(cursor)
+    except psycopg.OperationalError as error:
+        raise Unavailable(database_name, _error_text(error)) from None
+    except psycopg.Error as error:
+        raise BadRequest(f"{database_name} refuses the query: {_error_text(error)}", where="source") from None
+
+
+@contextmanager
+def _by_sqlalchemy(url: str, database_name: str, statement: str) -> Iterator[Rows]:
+    try:
+        sqlalchemy = importlib.import_module("sqlalchemy")
+    except ImportError as error:
+        raise Unavailable(database_name, f"SQLAlchemy is missing: {install_command('sql')}") from error
+    try:
+        engine = sqlalchemy.create_engine(url)
+    except (sqlalchemy.exc.ArgumentError, ImportError) as error:
+        reason = str(error) if isinstance(error, ImportError) else "its address is invalid, or its kind is unknown"
+        raise Unavailable(database_name, one_line(reason, 200)) from None
+    try:
+        with engine.connect() as connection:
+            streaming = connection.execution_options(stream_results=True, yield_per=_AT_ONCE)
+            yield iter(streaming.execute(sqlalchemy.text(statement.replace(":", "\\:"))).mappings())
+            connection.rollback()
+    except sqlalchemy.exc.OperationalError as error:
+        raise Unavailable(database_name, _error_text(error.orig or error)) from None
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        raise BadRequest(
+            f"{database_name} refuses the query: {_error_text(getattr(error, 'orig', None) or error)}", where="source"
+        ) from None
+    finally:
+        engine.dispose()
+
+
+def _error_text(error: BaseException) -> str:
+    return one_line(str(error).strip().partition("\n")[0] or type(error).__name__, 200)
