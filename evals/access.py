@@ -266,7 +266,12 @@ def described(found: Json) -> list[tuple[str, ...]]:
 
 
 async def _send(visitor: AccessVisitor, until: int, note: Note) -> None:
-    """Send requests of one tenant until all tenants together have sent `until`."""
+    """Send random requests of one tenant until the tenants together have sent enough.
+
+    Args:
+        until: number of requests of all tenants together at which to stop.
+        note: called from time to time with a line of text: the numbers of requests and faults so far.
+    """
     tally = visitor.tally
     while (sent := tally.requests.total()) < until:
         await visitor.visit()

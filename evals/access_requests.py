@@ -214,7 +214,15 @@ def document_request(tenant: CanaryTenant, who: Viewer, number: int) -> AccessRe
 
 
 def changed_document_requests(tenant: CanaryTenant, who: Viewer, number: int) -> list[AccessRequest]:
-    """Return the requests to send after a change of a document; they show it if it can be found at all."""
+    """Return the requests that check, after a change of a document, that a viewer sees what it now may read.
+
+    The first asks for the document: status 200 if `who` may read it, otherwise 404. The second lists the document's
+    collection: exactly the documents that `who` may read. The third is a question, whose answer may contain no canary
+    of a document that `who` may not read.
+
+    Args:
+        number: number of the changed document in `tenant.documents`.
+    """
     kept = tenant.documents[number]
 
     def ids(answer: Any) -> tuple[Any, Any]:

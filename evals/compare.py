@@ -145,7 +145,15 @@ def _correct(family: Sequence[Json]) -> None:
 def _regressions(
     pairs: Sequence[Pair], measures: dict[str, Json], groups: dict[str, dict[str, dict[str, Json]]]
 ) -> Iterable[Json]:
-    """Yield the significant losses: over all questions with the class that lost most, then by group."""
+    """Yield the headline measures that are significantly lower in the second run than in the first.
+
+    First those over all questions, each with the class of questions that lost most; then those of each class and each
+    language.
+
+    Args:
+        measures: result of `_measured` for all questions.
+        groups: result of `_groups`.
+    """
     for name in HEADLINE:
         if name in measures and _is_worse(measures[name]):
             yield {"measure": name, "kind": "all", "group": None, **_figures(measures[name]), **_mostly(pairs, name)}

@@ -62,7 +62,7 @@ async def store_corpus(service: Service, dataset: Dataset, note: Note) -> Collec
 
 
 async def stored(service: Service, name: str) -> Collection:
-    """Return the current state of the evaluation tenant's own collection of that name."""
+    """Return the current state of the evaluation tenant's own collection of that name, which must exist."""
     return next(one for one in await service.collections(tenant=TENANT) if (one.tenant, one.name) == (TENANT, name))
 
 

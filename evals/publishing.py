@@ -36,10 +36,13 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
 
 
 class Publisher:
-    """Publishes the runs of one name, for the tenant of the settings.
+    """Publishes the runs of one evaluation: stores the figures of each in the database, in place of those before.
+
+    /metrics shows the stored figures, and the number of failed runs, which is counted in the database too.
 
     Args:
-        name: a plain label, because /metrics shows it to anyone.
+        settings: have the address of the database, and the tenant to whom the evaluation belongs.
+        name: of the evaluation; a plain label, because /metrics shows it to anyone.
         every_s: seconds between the starts of two runs; None if nothing repeats them.
     Raises:
         BadRequest: the name has another form.

@@ -350,7 +350,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def load_measurement(path: Path) -> Json:
-    """Load an earlier measurement.
+    """Return an earlier measurement from the file that `signalbox eval reading --out` wrote.
 
     Raises:
         BadRequest: the file cannot be read, or is no such measurement.

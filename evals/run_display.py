@@ -57,7 +57,14 @@ def _costs(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def show_tuned(found: Mapping[str, Any]) -> None:
-    """Print the scores before and after on both parts, the verdicts, and the settings to use."""
+    """Print what `signalbox eval tune` found, and the settings to use.
+
+    Shows the scores of the fusion and of the ranker before and after tuning, both on the questions tuned on and on
+    those to verify with; and whether the fusion, the ranker and the relevance threshold gained.
+
+    Args:
+        found: result of `evals.tune.tune`.
+    """
     from evals.settings_file import threshold_verdict, verdict
 
     tuned_on, verified_on = found["tuned_on"], found["verified_on"]

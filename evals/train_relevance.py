@@ -198,8 +198,12 @@ def _regression(inputs: Numbers, labels: Sequence[bool], groups: Sequence[tuple[
     return np.asarray(minimize(loss, np.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B").x)
 
 
-def told(example: RelevanceExample, coefficients: Learned, most: int = HITS) -> list[tuple[float, bool]]:
+def predicted_relevances(
+    example: RelevanceExample, coefficients: Learned, most: int = HITS
+) -> list[tuple[float, bool]]:
     """Return for each of the first hits its predicted relevance, in [0, 1], and whether it is relevant.
+
+    Hits whose kind of evidence has no coefficients are left out.
 
     Args:
         most: maximum number of hits.
@@ -215,7 +219,7 @@ def best(example: RelevanceExample, coefficients: Learned) -> float:
     """Return the highest predicted relevance of the hits; 0 without hits."""
     if example.decided is not None:
         return example.decided
-    return max((one for one, _ in told(example, coefficients)), default=0.0)
+    return max((one for one, _ in predicted_relevances(example, coefficients)), default=0.0)
 
 
 def threshold(examples: Sequence[RelevanceExample], coefficients: Learned) -> float:
@@ -245,7 +249,7 @@ def report(examples: Sequence[RelevanceExample]) -> None:
         weak = {
             kind: [best(one, coefficients) < least for one in here if one.answerable is kind] for kind in (True, False)
         }
-        error = calibration_error([pair for one in here for pair in told(one, coefficients, 1)])
+        error = calibration_error([pair for one in here for pair in predicted_relevances(one, coefficients, 1)])
         shares = "".join(f"{np.mean(weak[kind]):>12.3f} of{len(weak[kind]):>4}" for kind in (False, True))
         print(f"{name:<14}{least:>10.3f}{shares}{error or 0:>20.3f}")
         every += [(kind, one) for kind in weak for one in weak[kind]]

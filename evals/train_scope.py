@@ -42,7 +42,10 @@ Example = tuple[CollectionEvidence, int]
 
 
 async def examples_of(folders: Sequence[Path], groups: int = GROUPS, sizes: Sequence[int] = SIZES) -> list[Example]:
-    """Ask questions among random groups of collections; return an example for each.
+    """Return examples of the choice of a question's collection among several, with the evidence for each of them.
+
+    Stores the data set of each folder as a collection, draws random groups of these collections, and makes an example
+    of up to `EACH` questions of every collection in a group.
 
     Args:
         groups: number of groups.

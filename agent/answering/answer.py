@@ -242,16 +242,16 @@ class Answerer:
         return texts[uses_chinese(self.settings.language, contains_chinese(request.question))]
 
     def _ends_at(self, request: AskRequest, started: float) -> float:
-        """Return when the answer must be complete: `started` plus the request's timeout.
-
-        If the request has none, plus TIMEOUT_S or ANSWER_TIMEOUT_S of the settings, whichever is longer.
-        """
+        """Return `started` plus the request's timeout; if it has none, the longer of TIMEOUT_S and ANSWER_TIMEOUT_S."""
         return started + (request.timeout_s or max(self.settings.timeout_s, self.settings.answer_timeout_s))
 
     async def _check_answer(
         self, answer: Answer, request: AskRequest, decision: DecisionRecord, deadline: float
     ) -> Answer:
-        """Return the answer with each sentence checked against the passages, by rules and, if requested, by a model."""
+        """Return the answer with a verdict on each sentence, by rules and, if requested, a model. Its text is the same.
+
+        `degraded` gets "check_cut" if time ran out, "judge_unavailable" if the model failed; then the rules decide.
+        """
         by_then = max(deadline, time.monotonic() + _CHECK_S)
         found = await asyncio.to_thread(split_answer, answer.answer, len(decision.passages))
         by: Literal["rules", "llm"] = "rules"

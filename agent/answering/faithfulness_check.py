@@ -81,7 +81,7 @@ class SentenceSupport:
     The chosen places (each is two consecutive sentences of a passage) share most words with that sentence.
 
     Attributes:
-        covered: share of the sentence's words that the chosen places contain, 0 to 1.
+        coverage: share of the sentence's words that the chosen places contain, 0 to 1.
         missing: numbers that the chosen places lack, names that all passages lack, and negations that differ, such as
             "not wheel" or "wheel without not".
         place: text of the place that shares most words with the sentence; "" if there is no place.
@@ -98,7 +98,10 @@ class SentenceSupport:
 
     @property
     def is_supported(self) -> bool:
-        """Whether the passages say the same in nearly the same words."""
+        """Whether the passages say the same in nearly the same words.
+
+        No number, name or negation is missing, and `coverage` is at least `SUPPORTED_FROM`.
+        """
         return not self.missing and self.coverage >= SUPPORTED_FROM
 
     @property

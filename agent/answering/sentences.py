@@ -40,7 +40,7 @@ class SentenceSpan(NamedTuple):
 
 
 def sentence_spans(text: str, *, code: bool = False) -> list[SentenceSpan]:
-    """Return the sentences in order, without list markers and horizontal rules.
+    """Return the sentences in order, without list markers and horizontal rules. A line break always ends a sentence.
 
     Args:
         code: whether to include code blocks.

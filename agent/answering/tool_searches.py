@@ -385,7 +385,7 @@ def _arguments(call: Json) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether a name from the documents may appear in the tool's description; a sentence may not."""
+    """Return whether a name may appear in the tool's description: one word of at most 60 letters, digits, `_.-`."""
     return bool(_PLAIN_NAME.fullmatch(name))
 
 

@@ -101,7 +101,10 @@ def _numbers(turn: ParsedQuestion, key: str) -> list[int]:
 
 
 def asks_for_field(parsed: ParsedQuestion) -> bool:
-    """Return whether a turn asks for the value of a field: "who sponsored it"."""
+    """Return whether a turn seems to ask for the value of a field: "who sponsored it".
+
+    It contains a word that points at a field ("sponsored"), or "who" or "when", in English or Chinese.
+    """
     sentence = parsed.sentence
     cued = any(sentence.cue_fields(index) for index in range(len(sentence.tokens)))
     return cued or _WHO_OR_WHEN.search(sentence.text) is not None

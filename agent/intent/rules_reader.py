@@ -9,7 +9,7 @@ from typing import Protocol
 from agent.intent import calculation as calculations
 from agent.intent import coreference, followup
 from agent.intent.calculation import MAX_LIST_ROWS, Calculation, requested_fields
-from agent.intent.conditions.conflicts import are_contradictory, drop_nested_conditions
+from agent.intent.conditions.conflicts import are_contradictory, drop_nested_conditions, in_any_person_field
 from agent.intent.conditions.filter_json import Json, all_of, any_of, is_exclusion
 from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition, parse_question
 from agent.intent.language.text import MOST_CHARACTERS, readable
@@ -200,7 +200,9 @@ def _read_single(
     if calculation is not None and are_contradictory(calculation.conditions, context.catalogue.fields):
         left = tuple(question[one.start : one.end] for one in calculation.conditions)
     elif calculation is not None:
-        calculation = replace(calculation, conditions=tuple(map(_as_certain, calculation.conditions)))
+        is_list = calculation.aggregate["op"] == "list"
+        known = [in_any_person_field(one, parsed.sentence) if is_list else one for one in calculation.conditions]
+        calculation = replace(calculation, conditions=tuple(map(_as_certain, known)))
         left = tuple(question[one.start : one.end] for one in calculation.conditions if one.confidence < FILTERS_FROM)
     if left:
         # A number that ignores a condition would be wrong. The documents may hold the answer.

@@ -169,7 +169,10 @@ class _LastChunks(list[Any]):
         return any(getattr(chunk, "usage", None) for chunk in self)
 
     def append(self, chunk: Any) -> None:
-        """Add a chunk and drop older ones; some servers report the usage so far in every chunk."""
+        """Add a chunk. Before, drop the chunk before the last, if it states no usage or the list has `_MOST_CHUNKS`.
+
+        The limit is needed because some servers report the usage so far in every chunk.
+        """
         if len(self) > 1 and (len(self) >= _MOST_CHUNKS or not getattr(self[-2], "usage", None)):
             del self[-2]
         super().append(chunk)

@@ -18,10 +18,10 @@ LONGEST_SEARCH_S = 0.02
 
 
 def compile_rule(rule: str) -> "regex.Pattern[str]":
-    """Return the pattern of a rule, which ignores case.
+    """Return the pattern of a rule, which ignores case. It is for text from `normalise_rule_text`.
 
-    A word or phrase matches whole words only: "merger" does not match "mergers". "re:merg(er|ing)" is a regular
-    expression and may match inside words.
+    A word or phrase matches whole words only: "merger" does not match "mergers". One with Chinese characters matches
+    anywhere. "re:merg(er|ing)" is a regular expression and may match inside words.
 
     Raises:
         ValueError: the rule is empty or not a valid regular expression.

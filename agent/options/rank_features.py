@@ -14,8 +14,12 @@ class RankFeature:
     """One configured rank feature.
 
     Attributes:
+        kind: what gives a hit its value. "prior": the number in the field, 0 for the lowest in the collections to 1 for
+            the highest. "recency": the age of the date in the field, 1 for today to 0. "tags": how similar the
+            document's tags are to the tags in the question, or if it has none, to those of the best hits, 0 to 1.
+            "feedback": the users' feedback on the document, -1 to 1.
         field: the metadata field; "" for feedback.
-        weight: > 0; a value of 1 adds `weight` times the best hit's score to a hit's score.
+        weight: > 0; a hit's score grows by its value times `weight` times the best hit's score.
         half_life_days: for recency: the age in days at which the value is 0.5. Else 0.
     """
 

@@ -96,7 +96,10 @@ def _findable(terms: tuple[str, ...], scope: Scope, weights: Mapping[str, float]
 
 
 def _terms(text: str, language: str) -> tuple[str, ...]:
-    """Return the stems of a text's words, plus each identifier as one term: `__set_name__` -> set, name, set-name."""
+    """Return the distinct stems of a text's words without stop words, then its identifiers as hyphenated terms.
+
+    `__set_name__` -> set, name, set-name. An identifier that the text itself writes with hyphens is not added.
+    """
     written = text.casefold()
     terms = analyse_question(text, language)
     identifiers = (term.text for term in terms if term.derived and "-" in term.text and term.text not in written)

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from agent.retrieval.diversity import (
+from agent.retrieval.document_diversity import (
     LEAST_SHARE,
     Document,
     diversify,
@@ -33,12 +33,12 @@ class PageWindow(NamedTuple):
 
     Attributes:
         first, last: half-open range of places, from 0.
-        per_document: see `agent.retrieval.diversity.diversify`.
+        per_document: see `agent.retrieval.document_diversity.diversify`.
         complete: whether to list every document that satisfies the filter, each with at most `per_document` passages.
         bounded: whether hits below a minimum score were left out, so that unranked documents must not be listed.
         named: whether a document that the question names is shown with all its passages.
         all: whether all documents are asked for. If `complete` is nevertheless False, no filter says which ones.
-        least_share: see `agent.retrieval.diversity.diversify`.
+        least_share: see `agent.retrieval.document_diversity.diversify`.
     """
 
     first: int
@@ -148,7 +148,8 @@ async def cut_page(ranking: Sequence[FusedHit], window: PageWindow, question: st
 async def _complete(ranking: Sequence[FusedHit], window: PageWindow, load: Load, listed: List) -> HitPage:
     """Return the page of a complete list: the ranked documents in order, then all others ordered by id.
 
-    The others satisfy the filter, but no source ranked them.
+    The others satisfy the filter, but no source ranked them. If the window is `bounded`, the list ends with the ranked
+    documents, and the total counts only these.
     """
     ordered = limit_per_document(diversify(ranking, window.per_document, least_share=0.0), window.per_document)
     if window.bounded:

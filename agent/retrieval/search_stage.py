@@ -93,7 +93,9 @@ class SearchStage:
                 searching = self._search_soft_level(context, first.plan.soft_level, first, sources)
                 (answers, level), soft_results = await asyncio.gather(running, searching)
             number = 2 if answers else 1
-            second = said = await self._second(context, reading, later, number=number) if later is not None else None
+            second = said = (
+                await self._plan_model_reading(context, reading, later, number=number) if later is not None else None
+            )
         finally:
             if later is not None:
                 abandon_task(later)
@@ -142,14 +144,18 @@ class SearchStage:
             level.steps, level.filter, make, sources, deadline=context.deadline_at(deadline_shares.SEARCH_BY)
         )
 
-    async def _second(
+    async def _plan_model_reading(
         self, context: RequestContext, reading: Reading, later: asyncio.Future[Intent | None], *, number: int
     ) -> PlannedIntent | None:
-        """Return the plan for the model's reading; None if that reading is late or cannot be used.
+        """Wait for the model's reading and return the plan for it.
 
         Args:
-            later: gives the model's reading.
-            number: number of the plan's first level.
+            later: gives the model's reading; None if the model failed.
+            number: number that the plan's first level gets: 2 after a level of the first reading, otherwise 1.
+        Returns:
+            None if the model's reading is late or missing, or cannot be planned.
+        Raises:
+            RoutingFailed: routing failed, and the fallback strategy is `fail`.
         """
         given_s = context.deadline_at(deadline_shares.JOIN_MODEL_BY) - context.started
         try:

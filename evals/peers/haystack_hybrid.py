@@ -25,7 +25,7 @@ class _Line(NamedTuple):
     words: Any
 
 
-class _Searcher(NamedTuple):
+class _HaystackHybridSearcher(NamedTuple):
     idle: "asyncio.Queue[_Line]"
     joiner: Any
     connections: int
@@ -39,17 +39,17 @@ async def connect(
     language: str,
     connections: int,
     options: Mapping[str, Any],
-) -> _Searcher:
+) -> _HaystackHybridSearcher:
     """Connect; the first store creates the table."""
     idle: asyncio.Queue[_Line] = asyncio.Queue()
     lines = [_line(database, dimension, depth, language) for _ in range(connections)]
     for line in lines:
         await line.store.count_documents_async()  # connects
         idle.put_nowait(line)
-    return _Searcher(idle, DocumentJoiner(join_mode="reciprocal_rank_fusion"), connections)
+    return _HaystackHybridSearcher(idle, DocumentJoiner(join_mode="reciprocal_rank_fusion"), connections)
 
 
-async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
+async def ingest(searcher: _HaystackHybridSearcher, batches: Iterable[Any]) -> None:
     """Store all passages in the table, which has its indexes from the start."""
     line = await searcher.idle.get()
     for batch in batches:
@@ -74,7 +74,7 @@ def _line(database: Mapping[str, str], dimension: int, depth: int, language: str
     )
 
 
-async def search(searcher: _Searcher, text: str, vector: list[float], limit: int) -> list[str]:
+async def search(searcher: _HaystackHybridSearcher, text: str, vector: list[float], limit: int) -> list[str]:
     """Return the documents of the best passages."""
     line = await searcher.idle.get()
     try:
@@ -86,7 +86,7 @@ async def search(searcher: _Searcher, text: str, vector: list[float], limit: int
     return [one.meta["document"] for one in joined["documents"]]
 
 
-async def close(searcher: _Searcher) -> None:
+async def close(searcher: _HaystackHybridSearcher) -> None:
     """Close the connections."""
     for _ in range(searcher.connections):
         line = await searcher.idle.get()

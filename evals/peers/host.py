@@ -12,8 +12,8 @@ module with these names:
     async close(searcher)
 
 `connect` creates empty tables; its time is not measured. `database` is a dict with dbname and what is known of host,
-port, user and password; `batches` are lists of `Passage`; `depth` is the number of passages that each of its searches
-contributes; `language` is a text search configuration of PostgreSQL.
+port, user and password; `batches` are lists of `PeerPassage`; `depth` is the number of passages that each of its
+searches contributes; `language` is a text search configuration of PostgreSQL.
 
 Replies are {"ok": ...} or {"error": reason}. The first line is {"ok": {"packages": ...}}, or {"missing": reason} if the
 adapter cannot be imported. Times are measured here, so that they exclude the time in the pipe.
@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 _BATCH = 200
 
 
-class Passage(NamedTuple):
+class PeerPassage(NamedTuple):
     """One passage to store; `key` is the digest of the text that was embedded, `vector` has length 1."""
 
     document: str
@@ -53,8 +53,8 @@ class _Batches:
         self.count = 0
         self.reading_s = 0.0
 
-    def __iter__(self) -> Iterator[list[Passage]]:
-        batch: list[Passage] = []
+    def __iter__(self) -> Iterator[list[PeerPassage]]:
+        batch: list[PeerPassage] = []
         started = time.perf_counter()
         with open(self._path, encoding="utf-8") as file:
             for line in file:
@@ -70,8 +70,8 @@ class _Batches:
             yield batch
 
 
-def _passage(line: dict[str, Any]) -> Passage:
-    return Passage(line["document"], line["text"], line["key"], _floats(line["vector"]), line.get("metadata", {}))
+def _passage(line: dict[str, Any]) -> PeerPassage:
+    return PeerPassage(line["document"], line["text"], line["key"], _floats(line["vector"]), line.get("metadata", {}))
 
 
 def _floats(encoded: str) -> list[float]:

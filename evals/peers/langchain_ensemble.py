@@ -34,7 +34,7 @@ class _Given(Embeddings):  # type: ignore[misc]
 
 
 @dataclass
-class _Searcher:
+class _LangchainEnsembleSearcher:
     engine: Any
     store: Any
     depth: int
@@ -49,15 +49,15 @@ async def connect(
     language: str,
     connections: int,
     options: Mapping[str, Any],
-) -> _Searcher:
+) -> _LangchainEnsembleSearcher:
     """Create the table."""
     engine = engine_of(database, connections)
     await engine.ainit_vectorstore_table(_TABLE, dimension)
     store = await PGVectorStore.create(engine, _Given(), _TABLE, index_query_options=HNSWQueryOptions(ef_search=depth))
-    return _Searcher(engine, store, depth)
+    return _LangchainEnsembleSearcher(engine, store, depth)
 
 
-async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
+async def ingest(searcher: _LangchainEnsembleSearcher, batches: Iterable[Any]) -> None:
     """Store all passages with their vectors, and index their words in memory."""
     store, depth = searcher.store, searcher.depth
     held: list[Document] = []
@@ -80,13 +80,13 @@ def _words(text: str) -> list[str]:
     return _WORDS.findall(text.lower())
 
 
-async def search(searcher: _Searcher, text: str, vector: list[float], limit: int) -> list[str]:
+async def search(searcher: _LangchainEnsembleSearcher, text: str, vector: list[float], limit: int) -> list[str]:
     """Return the documents of the best passages."""
     _vector.set(vector)
     found = await searcher.retriever.ainvoke(text)
     return [one.metadata["document"] for one in found[:limit]]
 
 
-async def close(searcher: _Searcher) -> None:
+async def close(searcher: _LangchainEnsembleSearcher) -> None:
     """Close the connections."""
     await searcher.engine.close()

@@ -23,7 +23,7 @@ class _Unused(Embeddings):  # type: ignore[misc]
         raise NotImplementedError
 
 
-class _Searcher(NamedTuple):
+class _LangchainHybridSearcher(NamedTuple):
     engine: Any
     store: Any
     language: str
@@ -38,7 +38,7 @@ async def connect(
     language: str,
     connections: int,
     options: Mapping[str, Any],
-) -> _Searcher:
+) -> _LangchainHybridSearcher:
     """Create the table."""
     engine = engine_of(database, connections)
     await engine.ainit_vectorstore_table(_TABLE, dimension, hybrid_search_config=_config(language, depth))
@@ -49,10 +49,10 @@ async def connect(
         index_query_options=HNSWQueryOptions(ef_search=depth),
         hybrid_search_config=_config(language, depth),
     )
-    return _Searcher(engine, store, language, depth)
+    return _LangchainHybridSearcher(engine, store, language, depth)
 
 
-async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
+async def ingest(searcher: _LangchainHybridSearcher, batches: Iterable[Any]) -> None:
     """Store all passages, then build both indexes."""
     store = searcher.store
     for batch in batches:
@@ -65,7 +65,7 @@ async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
     await store.aapply_hybrid_search_index()
 
 
-async def search(searcher: _Searcher, text: str, vector: list[float], limit: int) -> list[str]:
+async def search(searcher: _LangchainHybridSearcher, text: str, vector: list[float], limit: int) -> list[str]:
     """Return the documents of the best passages."""
     # A configuration keeps the first question that it was used with, so every question gets a new one.
     config = _config(searcher.language, searcher.depth, text)
@@ -73,7 +73,7 @@ async def search(searcher: _Searcher, text: str, vector: list[float], limit: int
     return [one.metadata["document"] for one in found]
 
 
-async def close(searcher: _Searcher) -> None:
+async def close(searcher: _LangchainHybridSearcher) -> None:
     """Close the connections."""
     await searcher.engine.close()
 

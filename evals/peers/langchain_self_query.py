@@ -25,7 +25,7 @@ class _OneVector(Embeddings):  # type: ignore[misc]
         return [1.0, 0.0]
 
 
-class _Searcher(NamedTuple):
+class _LangchainSelfQuerySearcher(NamedTuple):
     engine: Any
     store: Any
     fields: Mapping[str, str]
@@ -39,7 +39,7 @@ async def connect(
     language: str,
     connections: int,
     options: Mapping[str, Any],
-) -> _Searcher:
+) -> _LangchainSelfQuerySearcher:
     """Create the table.
 
     Args:
@@ -48,10 +48,10 @@ async def connect(
     engine = engine_of(database, connections)
     await engine.ainit_vectorstore_table(_TABLE, dimension)
     store = await PGVectorStore.create(engine, _OneVector(), _TABLE)
-    return _Searcher(engine, store, options["fields"])
+    return _LangchainSelfQuerySearcher(engine, store, options["fields"])
 
 
-async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
+async def ingest(searcher: _LangchainSelfQuerySearcher, batches: Iterable[Any]) -> None:
     """Store all documents with their metadata."""
     for batch in batches:
         await searcher.store.aadd_embeddings(
@@ -61,7 +61,7 @@ async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
         )
 
 
-async def search(searcher: _Searcher, text: str, vector: list[float], limit: int) -> list[str]:
+async def search(searcher: _LangchainSelfQuerySearcher, text: str, vector: list[float], limit: int) -> list[str]:
     """Return all documents that the retriever selects when its model replies with `text`."""
     attributes = [AttributeInfo(name=name, description=name, type=kind) for name, kind in searcher.fields.items()]
     retriever = SelfQueryRetriever.from_llm(
@@ -76,6 +76,6 @@ async def search(searcher: _Searcher, text: str, vector: list[float], limit: int
     return [one.metadata["document"] for one in found]
 
 
-async def close(searcher: _Searcher) -> None:
+async def close(searcher: _LangchainSelfQuerySearcher) -> None:
     """Close the connections."""
     await searcher.engine.close()

@@ -30,7 +30,7 @@ class _Recorded(CustomLLM):  # type: ignore[misc]
         yield self.complete(prompt)
 
 
-class _Searcher(NamedTuple):
+class _LlamaindexAutoSearcher(NamedTuple):
     store: Any
     index: Any
     fields: Mapping[str, str]
@@ -44,7 +44,7 @@ async def connect(
     language: str,
     connections: int,
     options: Mapping[str, Any],
-) -> _Searcher:
+) -> _LlamaindexAutoSearcher:
     """Prepare the store.
 
     Args:
@@ -68,10 +68,10 @@ async def connect(
         use_jsonb=True,
     )
     index = VectorStoreIndex.from_vector_store(store, embed_model=MockEmbedding(embed_dim=dimension))
-    return _Searcher(store, index, options["fields"])
+    return _LlamaindexAutoSearcher(store, index, options["fields"])
 
 
-async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
+async def ingest(searcher: _LlamaindexAutoSearcher, batches: Iterable[Any]) -> None:
     """Store all documents with their metadata."""
     for batch in batches:
         nodes = [
@@ -81,7 +81,7 @@ async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
         await searcher.store.async_add(nodes)
 
 
-async def search(searcher: _Searcher, text: str, vector: list[float], limit: int) -> list[str]:
+async def search(searcher: _LlamaindexAutoSearcher, text: str, vector: list[float], limit: int) -> list[str]:
     """Return all documents that the retriever selects when its model replies with `text`."""
     information = [MetadataInfo(name=name, type=kind, description=name) for name, kind in searcher.fields.items()]
     retriever = VectorIndexAutoRetriever(
@@ -95,6 +95,6 @@ async def search(searcher: _Searcher, text: str, vector: list[float], limit: int
     return [one.node.metadata["document"] for one in found]
 
 
-async def close(searcher: _Searcher) -> None:
+async def close(searcher: _LlamaindexAutoSearcher) -> None:
     """Close the connections."""
     await searcher.store.close()

@@ -13,7 +13,7 @@ from sqlalchemy import URL
 PACKAGES = ("llama-index-core", "llama-index-vector-stores-postgres", "pgvector", "asyncpg")
 
 
-class _Searcher(NamedTuple):
+class _LlamaindexFusionSearcher(NamedTuple):
     store: Any
     index: Any
     depth: int
@@ -27,7 +27,7 @@ async def connect(
     language: str,
     connections: int,
     options: Mapping[str, Any],
-) -> _Searcher:
+) -> _LlamaindexFusionSearcher:
     """Prepare the store, which creates its table before the first passage."""
     store = PGVectorStore.from_params(
         connection_string=_url("postgresql+psycopg2", database),
@@ -45,10 +45,10 @@ async def connect(
         create_engine_kwargs={"pool_size": connections, "max_overflow": 0},
     )
     index = VectorStoreIndex.from_vector_store(store, embed_model=MockEmbedding(embed_dim=dimension))
-    return _Searcher(store, index, depth)
+    return _LlamaindexFusionSearcher(store, index, depth)
 
 
-async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
+async def ingest(searcher: _LlamaindexFusionSearcher, batches: Iterable[Any]) -> None:
     """Store all passages in the table, which has its indexes from the start."""
     for batch in batches:
         nodes = [TextNode(text=one.text, embedding=one.vector, metadata={"document": one.document}) for one in batch]
@@ -65,7 +65,7 @@ def _url(driver: str, database: Mapping[str, str]) -> Any:
     )
 
 
-async def search(searcher: _Searcher, text: str, vector: list[float], limit: int) -> list[str]:
+async def search(searcher: _LlamaindexFusionSearcher, text: str, vector: list[float], limit: int) -> list[str]:
     """Return the documents of the best passages."""
     retriever = QueryFusionRetriever(
         [
@@ -83,6 +83,6 @@ async def search(searcher: _Searcher, text: str, vector: list[float], limit: int
     return [one.node.metadata["document"] for one in found]
 
 
-async def close(searcher: _Searcher) -> None:
+async def close(searcher: _LlamaindexFusionSearcher) -> None:
     """Close the connections."""
     await searcher.store.close()

@@ -50,7 +50,7 @@ class RecalledVectors:
         """Leave the embedder open, since the service owns it."""
 
 
-class _Searcher(NamedTuple):
+class _OwnServiceSearcher(NamedTuple):
     service: Service
     stack: AsyncExitStack
     options: Mapping[str, Any]
@@ -64,7 +64,7 @@ async def connect(
     language: str,
     connections: int,
     options: Mapping[str, Any],
-) -> _Searcher:
+) -> _OwnServiceSearcher:
     """Open the service, which creates its tables.
 
     Args:
@@ -74,10 +74,10 @@ async def connect(
     settings = load_settings({**options["changes"], **own})
     stack = AsyncExitStack()
     service = await stack.enter_async_context(open_service(settings))
-    return _Searcher(service, stack, options)
+    return _OwnServiceSearcher(service, stack, options)
 
 
-async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
+async def ingest(searcher: _OwnServiceSearcher, batches: Iterable[Any]) -> None:
     """Read, split, analyse and store the documents themselves; only their vectors are given."""
     vectors = {one.key: np.array(one.vector, np.float32) for batch in batches for one in batch}
     service, options = searcher.service, searcher.options
@@ -91,7 +91,7 @@ def _documents(corpus: Iterable[str]) -> Iterator[Document | RejectedItem]:
     return read_paths([Path(one) for one in corpus])
 
 
-async def search(searcher: _Searcher, text: str, vector: list[float] | None, limit: int) -> list[str]:
+async def search(searcher: _OwnServiceSearcher, text: str, vector: list[float] | None, limit: int) -> list[str]:
     """Return the documents of the best passages; without a vector the service embeds the question."""
     service = searcher.service
     if vector is not None:
@@ -100,6 +100,6 @@ async def search(searcher: _Searcher, text: str, vector: list[float] | None, lim
     return [hit.document_id for hit in result.hits]
 
 
-async def close(searcher: _Searcher) -> None:
+async def close(searcher: _OwnServiceSearcher) -> None:
     """Close the service."""
     await searcher.stack.aclose()

@@ -31,7 +31,7 @@ _WORDED = """
 _RANK_OFFSET = 60
 
 
-class _Searcher(NamedTuple):
+class _SqlHybridSearcher(NamedTuple):
     pool: Any
     language: str
     depth: int
@@ -45,7 +45,7 @@ async def connect(
     language: str,
     connections: int,
     options: Mapping[str, Any],
-) -> _Searcher:
+) -> _SqlHybridSearcher:
     """Create the table."""
 
     async def configure(connection: AsyncConnection[Any]) -> None:
@@ -60,10 +60,10 @@ async def connect(
     async with pool.connection() as connection:
         values = {"dimension": sql.Literal(dimension), "language": sql.Literal(language)}
         await connection.execute(_TABLE.format(**values))
-    return _Searcher(pool, language, depth)
+    return _SqlHybridSearcher(pool, language, depth)
 
 
-async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
+async def ingest(searcher: _SqlHybridSearcher, batches: Iterable[Any]) -> None:
     """Store all passages, then build both indexes."""
     async with searcher.pool.connection() as connection:
         for batch in batches:
@@ -74,7 +74,7 @@ async def ingest(searcher: _Searcher, batches: Iterable[Any]) -> None:
         await connection.execute("CREATE INDEX ON passages USING gin (words)")
 
 
-async def search(searcher: _Searcher, text: str, vector: list[float], limit: int) -> list[str]:
+async def search(searcher: _SqlHybridSearcher, text: str, vector: list[float], limit: int) -> list[str]:
     """Return the documents of the best passages."""
     near = {"vector": HalfVector(vector), "depth": searcher.depth}
     worded = {"language": searcher.language, "text": text, "depth": searcher.depth}
@@ -88,6 +88,6 @@ async def search(searcher: _Searcher, text: str, vector: list[float], limit: int
     return [document for _, document in best[:limit]]
 
 
-async def close(searcher: _Searcher) -> None:
+async def close(searcher: _SqlHybridSearcher) -> None:
     """Close the connections."""
     await searcher.pool.close()

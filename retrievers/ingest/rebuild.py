@@ -77,9 +77,7 @@ class _Rebuild:
 
 
 SwitchOutcome = Literal["done", "later", "differs"]
-"""Result of an attempt to switch: "done", "later" if more has changed than can be copied while writers wait, "differs"
-if the document counts of the two collections differ.
-"""
+"""Result of an attempt to switch; "later": too many changes are not copied yet; "differs": the document counts do."""
 _MOST_TRIES = 20
 
 
@@ -106,6 +104,8 @@ class _CopyProgress:
 
 class CollectionRebuilder:
     """Carries out rebuild jobs in turns, between which other jobs run.
+
+    A rebuild copies a collection into a new one, with the current embedder, splitting and analysis, and replaces it.
 
     Args:
         slice_s: approximate length of a turn, in seconds.

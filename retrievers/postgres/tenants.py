@@ -86,10 +86,11 @@ class Tenants:
     async def admit(self, tenant: str, questions: int = 1) -> TenantState:
         """Return the state of the tenant for a request, and count the request if there is a quota.
 
-        The quota also holds for concurrent requests in several processes together.
+        If a quota is used up, nothing is counted and `refused` of the state is True. The quota also holds for
+        concurrent requests in several processes together.
 
         Args:
-            questions: number of questions to count; 0 to only read the state.
+            questions: number of questions to count; 0 to only read the state, in which `refused` is then False.
         Raises:
             Unavailable: the database cannot be reached, or cannot count.
         """

@@ -94,6 +94,10 @@ class SyncPlanner:
     ) -> SyncPlan:
         """Return the plan, after all batches have been processed.
 
+        If the source has lost more documents than the limits allow, `refused` says so, and `deleted` lists them
+        although the run would delete none. `deleted` includes the documents of a forgotten source only if `refused` is
+        None, nothing failed, and the limits allow it.
+
         Args:
             stored: number of the source's documents in the manifest.
             before: number of the source's documents after the last complete run.

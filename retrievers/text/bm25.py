@@ -160,7 +160,7 @@ def idf(documents: int, chunks: int) -> float:
     """Return the inverse document frequency of a term. Always positive.
 
     Args:
-        documents: number of passages that contain the term.
+        documents: number of passages, not of documents, that contain the term.
         chunks: number of all passages.
     """
     return math.log(1 + (chunks - documents + 0.5) / (documents + 0.5)) if chunks >= documents else math.log(1.5)

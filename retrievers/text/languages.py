@@ -69,8 +69,14 @@ _SURE_VOTES = 2
 def detect_language(text: str, among: AnyCollection[str] | None = None) -> str:
     """Return the ISO 639-1 code of a text's main language.
 
+    Chinese, Japanese and Korean are recognised by their script, the languages of `STOP_WORDS` by their function words.
+
     Args:
-        among: possible languages (for a question, those of the collection); None for any.
+        among: languages to choose from by function words (for a question, those of the collection); None for all.
+            Chinese, Japanese and Korean are recognised even if they are not among them.
+    Returns:
+        For a text with too few function words to decide, `DEFAULT_LANGUAGE`; if that is not in `among`, the language in
+        `among` with most of its function words in the text.
     """
     sample = unicodedata.normalize("NFC", limit_marks(text[:_SAMPLE_CHARACTERS]))
     letters = len(_WORD.findall(sample))

@@ -28,7 +28,14 @@ _MOST_ENGINES, _MOST_SHOWN = 10, 150
 
 
 async def search(api: ProviderApi, wanted: WebQuery) -> Iterator[ProviderHit]:
-    """Return the pages that the instance's search engines find, with the score that the instance gives each."""
+    """Return the pages that the instance's search engines find, with the score that the instance gives each.
+
+    SearXNG has no such options, so `limit` and `until` of the query are ignored. `since` is widened to the last day,
+    month or year, and ignored if it is earlier.
+
+    Raises:
+        Unavailable: there are no results, and at least one engine did not answer.
+    """
     params = {
         "q": wanted.text,
         "format": "json",

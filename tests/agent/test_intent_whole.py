@@ -100,3 +100,98 @@ def test_a_part_of_a_chinese_value_excludes_nothing():
 def test_free_of_something_is_without_it():
     fields = (strings("allergens", "egg", "milk", "nuts"), strings("branch", "Harbour", "Old Mill"))
     assert stated("egg-free notes from the Harbour branch", *fields) == {"allergens ne": "egg", "branch eq": "Harbour"}
+
+
+LINE = FieldValues(Field("lines", "list", "string"), dict.fromkeys(map(str, range(1, 10)), 20), 9, 180)
+PEOPLE = (
+    strings("reported_by", "j.frost", "s.winter", "m.reed"),
+    strings("approved_by", "j.frost", "s.winter", "m.reed"),
+    strings("site", "Hale Bank", "Low Moor"),
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        (
+            "notes that Frost reported and Winter approved",
+            {"reported_by eq": "j.frost", "approved_by eq": "s.winter"},
+        ),
+        ("notes approved by Winter or Reed", {"approved_by in": ["s.winter", "m.reed"]}),
+        ("notes at Hale Bank and Low Moor", {"site in": ["Hale Bank", "Low Moor"]}),
+    ],
+)
+def test_two_names_have_two_fields_unless_they_are_listed(question: str, wanted: Json):
+    assert stated(question, *PEOPLE) == wanted
+
+
+@pytest.mark.parametrize(
+    "question", ["notes of Frost's site and notes of Winter's site", "Frost's notes, Winter's notes"]
+)
+def test_names_of_which_the_same_is_said_get_no_different_fields(question: str):
+    found = stated(question, *PEOPLE)
+    assert not ({"reported_by eq", "approved_by eq"} <= found.keys())
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("notes of severity 1", {"severity eq": "S1"}),
+        ("notes of severity 1 or 3", {"severity in": ["S1", "S3"]}),
+        ("notes of severity at least 2", {}),
+        ("notes of severity 2 and above", {}),
+        ("notes between severity 1 and severity 3", {}),
+        ("notes on line 3", {"lines eq": "3"}),
+        ("top 3 notes", {}),
+    ],
+)
+def test_a_level_or_a_number_in_a_list_is_a_value_behind_the_word_for_its_field(question: str, wanted: Json):
+    assert stated(question, strings("severity", "S1", "S2", "S3", "S4"), LINE) == wanted
+
+
+@pytest.mark.parametrize(
+    ("question", "low", "high"),
+    [
+        ("去年12月报修的记录", "2025-12-01", "2026-01-01"),
+        ("去年下半年七到九月的记录", "2025-07-01", "2025-10-01"),
+        ("notes between now and the end of July", "2026-03-12", "2026-08-01"),
+        ("notes of autumn (Sept to Nov 2025)", "2025-09-01", "2025-12-01"),
+        ("notes, week of 2 March to 8 March", "2026-03-02", "2026-03-09"),
+        ("notes of last year (mid-June)", "2025-06-10", "2025-06-21"),
+        ("everything on Hale Bank in November", "2025-11-01", "2025-12-01"),
+    ],
+)
+def test_a_period_is_read_with_the_words_that_narrow_it(question: str, low: str, high: str):
+    found = stated(question, dates("logged", "2024-01-01", "2026-12-01"), PEOPLE[2])
+    assert (found["logged gte"], found["logged lt"]) == (low, high)
+
+
+def test_a_month_in_a_question_about_the_world_is_no_condition():
+    assert (
+        stated("does ice form on Hale Bank in January?", dates("logged", "2024-01-01", "2026-12-01"), PEOPLE[2]) == {}
+    )
+
+
+def test_a_value_that_is_spelt_like_a_negation_still_denies_the_value_after_it():
+    fields = (strings("grape", "Moscato", "Barbera"), strings("invoiced", "yes", "no"))
+    assert stated("notes, no moscato please", *fields) == {"grape ne": "Moscato"}
+    assert stated("notes, invoiced no", *fields) == {"invoiced eq": "no"}
+
+
+def test_a_listing_of_a_persons_documents_has_all_their_fields_unless_a_word_says_which():
+    catalogue = FieldCatalogue(((1, 1),), 60, {one.field.name: one for one in PEOPLE})
+    context = ReadingContext(catalogue, frozenset({"note", "notes"}), CARDS, Calendar(NOW.date()), NOW)
+    (either,) = read_by_rules("Frost's notes", (), context).conditions
+    assert either.filter == {
+        "type": "or",
+        "filters": [
+            {"type": "eq", "key": either.field, "value": "j.frost"},
+            {
+                "type": "eq",
+                "key": "approved_by" if either.field == "reported_by" else "reported_by",
+                "value": "j.frost",
+            },
+        ],
+    }
+    (one,) = read_by_rules("notes approved by Frost", (), context).conditions
+    assert one.filter == {"type": "eq", "key": "approved_by", "value": "j.frost"}

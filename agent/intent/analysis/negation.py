@@ -1,8 +1,7 @@
 """Decide whether a condition is denied: "not yet accepted", "anyone but Ann", "minus 2025".
 
 A negation applies to a condition after it if only words without a meaning of their own, words for the condition's field
-and other values of that field stand between. If another word stands between, it is unclear what is denied, and neither
-the condition nor its opposite is read.
+and other values of that field stand between. If not, that is unclear: neither the condition nor its opposite is read.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -262,8 +261,7 @@ def _is_followed_by_other(sentence: Sentence, last: int, fields: Collection[str]
 def _is_excluded_after(sentence: Sentence, last: int, places: Sequence[int], fields: Collection[str]) -> bool:
     """Return whether words after a condition exclude it: "drafts excluded", 草稿就不要了 ("no drafts, please").
 
-    Args:
-        places: the indices after the condition at which such words may begin.
+    `places` are the indices after the condition at which such words may begin.
     """
     for place in places:
         behind = end_of_phrase(sentence, place, "behind")
@@ -323,7 +321,10 @@ def _has_verb_before_out(sentence: Sentence, place: int) -> bool:
 
 
 def _places_after(sentence: Sentence, place: int, fields: Collection[str]) -> Iterator[int]:
-    """Yield `place`, then the place after each value or cue of the fields and each noun for documents that follow."""
+    """Yield `place`, then the index after each token or phrase stepped over, to the first other one; at most `_REACH`.
+
+    Stepped over are values and cues of `fields`, nouns for documents, commas and the like, words of the kind "between".
+    """
     for _ in range(_REACH):
         yield place
         token, over = sentence.token(place), sentence.mention_at(place)
@@ -377,8 +378,7 @@ def negated_mentions(sentence: Sentence) -> dict[int, bool | None]:
     """Return for each mention, by its first token, whether it is denied; None if that is unclear.
 
     A value that is denied or unclear in one place is unclear where it is not denied. If a value of a field is unclear,
-    so are the field's other values that are not denied: a filter on a part of the list would exclude documents that
-    were asked for.
+    so are its other values that are not denied: a filter on some of them would exclude documents that were asked for.
     """
     found = {one.first: is_mention_negated(sentence, one) for one in sentence.mentions}
     for negator in sentence.negators.values():

@@ -115,8 +115,16 @@ def find_negators(sentence: Sentence) -> dict[int, Negator]:
 
 
 def _is_before_name(sentence: Sentence, covered: Mention, kind: str) -> bool:
-    """Return whether an excluding word that is also a value is before another name: 剔除支付组 ("drop payments")."""
-    return kind == "excluding" and sentence.mention_at(covered.last) is not None
+    """Return whether a word of negation that is also a value is before another name: 剔除支付组 ("drop payments").
+
+    "no" beside the word for its own field is the value: "invoiced: no".
+    """
+    if kind == "excluding":
+        return sentence.mention_at(covered.last) is not None
+    is_value = not {one.field for one in covered.matches}.isdisjoint(sentence.cue_fields(covered.first - 1))
+    following = sentence.mention_at(covered.last)
+    is_apart = following is not None and sentence.tokens[following.first].start > covered.end + 1
+    return sentence.folded(covered.first) == "no" and following is not None and not (is_value or is_apart)
 
 
 def _abbreviates_number(sentence: Sentence, place: int) -> bool:

@@ -196,9 +196,10 @@ class Sentence:
         )
 
     def is_in_topic(self, start: int) -> bool:
-        """Return whether a character lies inside a topic.
+        """Return whether the character at the position `start` of the text lies inside a topic: "about packaging".
 
-        The first character of a topic does not count: a value that begins there ("On Hold") is no topic.
+        A topic begins with its preposition. Its first character does not count, because a value that begins there ("On
+        Hold") is no topic.
         """
         return any(first < start < last for first, last in self.topic_spans)
 

@@ -84,7 +84,8 @@ def states_condition(sentence: Sentence, segment: Segment, *, stated: bool) -> b
     record.
 
     Args:
-        stated: True if the question has a condition on one of the fields: "due in March".
+        stated: True if the question states another condition on one of the fields: March in "due in March". Then the
+            word itself is a condition only in a few cases: "open tickets since July".
     """
     word = segment_text(sentence, segment).casefold()
     is_own = any(set(word.split()) <= {*lexicon.name_words(name)} for name in segment.fields)

@@ -147,7 +147,7 @@ def _segments_at(
         )
     elif token.kind == "mark" and not (token.text == "%" and sentence.folded(index + 1) == "of"):
         yield _COST[MARK], _segment(sentence, MARK, index, index + 1)
-    elif token.kind == "cjk" and (size := _chinese_number(sentence, index)):
+    elif token.kind == "cjk" and (size := _chinese_number_length(sentence, index)):
         number = parse_exact(sentence.text[token.start : sentence.tokens[index + size - 1].end])
         yield _COST[NUMBER], _segment(sentence, NUMBER, index, index + size, number=number)
     for last in range(index + 1, min(index + 4, len(sentence.tokens) + 1)):
@@ -253,7 +253,7 @@ def _segment(sentence: Sentence, kind: str, first: int, last: int, **more: objec
 _NUMBER_ZH = re.compile(r"[一二两三四五六七八九十百千]{1,6}")
 
 
-def _chinese_number(sentence: Sentence, index: int) -> int:
+def _chinese_number_length(sentence: Sentence, index: int) -> int:
     """Return the length in characters of a Chinese number at this token, 0 if there is none."""
     match = _NUMBER_ZH.match(sentence.text, sentence.tokens[index].start)
     return len(match[0]) if match is not None else 0

@@ -87,7 +87,7 @@ class SegmentedQuestion:
         negated = _explains_negation(self.parsed)
         words = []
         for index, segment in enumerate(self.segments):
-            if index in self.used or (segment.is_ignorable and not self._counts_people(segment)):
+            if index in self.used or (segment.is_ignorable and not self._is_people_number(segment)):
                 continue
             if segment.kind in ("negation", "lacking") and (negated or self._is_denied_flag(index)):
                 continue
@@ -106,8 +106,8 @@ class SegmentedQuestion:
             words.append(self.parsed.sentence.text[segment.start : segment.end])
         return words
 
-    def _counts_people(self, segment: Segment) -> bool:
-        """Return whether a word for people names a numeric field that counts people: "employees" -> `emp_cnt`."""
+    def _is_people_number(self, segment: Segment) -> bool:
+        """Return whether a word for people names a numeric field, with strength 3 or more: "employees" -> `emp_cnt`."""
         return (
             segment.kind == "people"
             and segment.strength >= 3

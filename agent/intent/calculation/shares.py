@@ -94,7 +94,7 @@ def _split_conditions(
     """Return (constraints for the numerator of the share, constraints for all records that it is a share of).
 
     Args:
-        rated: the constraints directly before the word "rate"; if there are any, they are the first item.
+        rate_conditions: the constraints directly before the word "rate"; if there are any, they are the first item.
     """
     if rate_conditions:
         return rate_conditions, tuple(condition for condition in conditions if condition not in rate_conditions)
@@ -114,9 +114,14 @@ def _split_conditions(
 def _chinese_whole(
     question: SegmentedQuestion, conditions: tuple[StatedCondition, ...], end: int
 ) -> tuple[StatedCondition, ...]:
-    """Return the constraints on all records that a Chinese share is of; they precede 里 ("among").
+    """Return the conditions on the whole of a Chinese share, that is, on all records that it is a share of.
 
-    [打包提案]里 Final 占多少 ("how many of the [packaging proposals] are final"). `end` is the position of 里.
+    They begin between the last 在 before 里 ("among"), or the beginning of the question, and 里.
+    [打包提案]里 Final 占多少 ("how many of the [packaging proposals] are final").
+
+    Args:
+        conditions: all conditions of the question.
+        end: position of 里 in the text.
     """
     start = question.parsed.sentence.text.rfind("在", 0, end)
     return tuple(condition for condition in conditions if start <= condition.start < end)

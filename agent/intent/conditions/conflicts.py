@@ -1,13 +1,21 @@
-"""Detect misread conditions: on a word inside a longer name, or two that no document can satisfy together."""
+"""Detect misread conditions: on a word inside a longer name, on one of several fields, or two that contradict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from agent.intent.conditions.filter_json import filter_values
+from agent.intent.analysis.person_roles import role_verb_closeness
+from agent.intent.analysis.sentence import Sentence
+from agent.intent.conditions.filter_json import Json, any_of, filter_values
 from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.deciding.best_match import closest_values
+from agent.intent.deciding.candidate_scoring import score_candidates
 from agent.intent.deciding.constraints import Constraint
+from agent.intent.reading import FILTERS_FROM
 from retrievers.core.types import FieldValues
+
+_CLEARER = 4.0
+"""How many times likelier than the others a field of people must be to be meant alone."""
 
 
 def drop_nested_conditions(parsed: ParsedQuestion) -> ParsedQuestion:
@@ -42,3 +50,26 @@ def are_contradictory(conditions: Sequence[StatedCondition], fields: Mapping[str
     return any(
         field == other and values.isdisjoint(others) for (field, values), (other, others) in combinations(single, 2)
     )
+
+
+def in_any_person_field(one: StatedCondition, sentence: Sentence) -> StatedCondition:
+    """Return a likely condition on a person's name for all fields of people that hold the name, any other unchanged.
+
+    It is changed only if no word points at its field: "Sommer's proposals" may be those of a student or a supervisor.
+    """
+    mention = next((mention for mention in sentence.mentions if one.start <= mention.start < one.end), None)
+    cued = {name for _, names in sentence.cued_tokens for name in names}
+    people = sentence.vocabulary.of_role("person")
+    is_sure = one.confidence >= FILTERS_FROM or one.filter["type"] != "eq"
+    if mention is None or is_sure or one.field not in people or one.field in cued:
+        return one
+    fields = dict.fromkeys(match.field for match in mention.matches)
+    chances = {each.candidate.field: each.probability for each in score_candidates(sentence).get(mention.first, ())}
+    least = chances.get(one.field, 0.0) / _CLEARER
+    others = [name for name in fields if name in people and name != one.field and chances.get(name, 0.0) >= least]
+    verbs = role_verb_closeness(sentence, mention)
+    if verbs.get(one.field, 0.0) > max((verbs.get(name, 0.0) for name in others), default=0.0):
+        return one  # "companies that Baker visited"
+    known = [match for name in others for match in closest_values(sentence, mention.matches_in(name))]
+    also: list[Json] = [{"type": "eq", "key": match.field, "value": match.value} for match in known]
+    return replace(one, filter=any_of([one.filter, *also])) if also else one

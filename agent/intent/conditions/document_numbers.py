@@ -160,7 +160,14 @@ def _key_field(sentence: Sentence) -> str | None:
 
 
 def document_number_nouns(sentence: Sentence, key: str) -> frozenset[str]:
-    """Return words before a document's number: nouns for documents, and "case" if the field `key` is case_number."""
+    """Return the words that may stand before a document's number: "case" in "case 12".
+
+    These are the collection's own nouns for documents, and the words of the field's name, also with "s", without those
+    that mean "number": "case" and "cases" of `case_number`.
+
+    Args:
+        key: the field with the documents' numbers.
+    """
     own = {word for word in lexicon.name_words(key) if word not in lexicon.CONCEPTS["number"][0]}
     return frozenset(sentence.nouns | own | {f"{word}s" for word in own})
 

@@ -145,7 +145,11 @@ def flag_candidates(sentence: Sentence) -> Iterator[tuple[FlagCandidate, dict[st
 
 @lru_cache(maxsize=256)
 def _flags(key: IdentityKey[FieldCatalogue]) -> tuple[Flag, ...]:
-    """Return the fields of a catalogue that are true in some documents and false in others."""
+    """Return the flags of a catalogue, with the names by which a question may call them.
+
+    Flags are boolean fields with both values, and fields whose only two values mean true and false, such as "yes" and
+    "no" or 1 and 0.
+    """
     found = []
     for name, values in key.object.fields.items():
         is_boolean = values.field.item == "boolean" and values.distinct > 1

@@ -18,6 +18,8 @@ from agent.intent.words import LANGUAGES, word_table
 _QUOTES = frozenset("\"'“‘「『《")
 _SHORTEST_DENIED = 4
 """Minimum letters of a stop word that may be a value after a word of negation."""
+_LONGEST_SPAN = 5
+"""Maximum tokens from "between" to the second number of a range."""
 _ANSWERS = frozenset("answer reply response summary translation overview abstract".split())
 _PARTS_OF_TEXTS = frozenset("section sections chapter chapters figure page pages table rfc step".split())
 
@@ -110,6 +112,9 @@ def _is_bound(sentence: Sentence, mention: Mention, field: str) -> bool:
         return True
     first, last = sentence.index_from(start), sentence.index_from(end)
     before, behind = sentence.token(first - 2), sentence.tokens[last + 1 : last + 4]
+    spans = [sentence.folded(place) for place in range(max(first - _LONGEST_SPAN, 0), first)]
+    if "between" in spans[-1:] or ("between" in spans and spans[-1] == "and"):
+        return True  # "between severity 1 and severity 3"
     follows = sentence.folded(first - 1) in TO and before is not None and before.kind == "number"
     return follows or (sentence.folded(last) in TO and any(token.kind == "number" for token in behind))
 

@@ -74,7 +74,10 @@ class DateRun:
         )
 
     def _ends_with_ordinal(self, end: int) -> bool:
-        """Return whether the tokens before an index end with an ordinal number."""
+        """Return whether an ordinal begins at the last token before `end` ("fourth"), or at the one before ("4", "th").
+
+        Where the ordinal ends is not tested.
+        """
         return self.has_category(end - 1, "O", "OONES") or self.has_category(end - 2, "O")
 
     def _is_of_event(self, item: ChartItem) -> bool:

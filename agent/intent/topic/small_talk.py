@@ -25,7 +25,7 @@ _LONGEST = 200
 Phrases = Mapping[str, tuple[tuple[str, ...], ...]]
 
 
-class _Word(NamedTuple):
+class _ListedWord(NamedTuple):
     """A word or Chinese character of a turn, folded, with its position."""
 
     text: str
@@ -78,11 +78,11 @@ def _plain(word: str) -> str:
     return word.casefold().replace("'", "").replace("’", "")
 
 
-def _words_of_turn(text: str) -> list[_Word]:
-    return [_Word(_plain(match[0]), match.start(), match.end()) for match in _WORD.finditer(text)]
+def _words_of_turn(text: str) -> list[_ListedWord]:
+    return [_ListedWord(_plain(match[0]), match.start(), match.end()) for match in _WORD.finditer(text)]
 
 
-def _phrase_ends(words: Sequence[_Word], *lists: Phrases) -> list[bool]:
+def _phrase_ends(words: Sequence[_ListedWord], *lists: Phrases) -> list[bool]:
     """Return len(words) + 1 flags; flag i tells whether the first i words are a sequence of phrases from the lists."""
     reached = [True] + [False] * len(words)
     for place in range(len(words)):
@@ -98,7 +98,7 @@ def _phrase_ends(words: Sequence[_Word], *lists: Phrases) -> list[bool]:
     return reached
 
 
-def _contains_phrase(words: Sequence[_Word], phrases: Phrases) -> bool:
+def _contains_phrase(words: Sequence[_ListedWord], phrases: Phrases) -> bool:
     """Return whether a phrase from the list, of up to four words, occurs anywhere in `words`."""
     return any(any(_phrase_ends(words[place : place + 4], phrases)[1:]) for place in range(len(words)))
 
@@ -120,7 +120,7 @@ def is_small_talk(text: str) -> bool:
     return _is_arithmetic(plain, words, lists)
 
 
-def _is_creative_request(words: Sequence[_Word], lists: _PhraseLists) -> bool:
+def _is_creative_request(words: Sequence[_ListedWord], lists: _PhraseLists) -> bool:
     """Return whether a turn asks for something made up about a subject: "write a haiku about rain"."""
     return any(
         reached and place > 1 and words[place].text in ("about", "on", "for")
@@ -128,12 +128,12 @@ def _is_creative_request(words: Sequence[_Word], lists: _PhraseLists) -> bool:
     )
 
 
-def _is_style_request(words: Sequence[_Word], lists: _PhraseLists) -> bool:
+def _is_style_request(words: Sequence[_ListedWord], lists: _PhraseLists) -> bool:
     """Return whether a turn only says how to answer: "shorter, please", 以后用英文回答 ("in English from now on")."""
     return _phrase_ends(words, lists.doing, lists.manner, lists.talk)[-1] and _contains_phrase(words, lists.doing)
 
 
-def _is_arithmetic(text: str, words: Sequence[_Word], lists: _PhraseLists) -> bool:
+def _is_arithmetic(text: str, words: Sequence[_ListedWord], lists: _PhraseLists) -> bool:
     """Return whether a turn has only numbers, signs and units: "17 * 23", "how many km is 5 miles"."""
     numbers = [one for one in words if one.text[0].isdigit()]
     rest = [one for one in words if not one.text[0].isdigit()]

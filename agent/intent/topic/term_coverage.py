@@ -31,10 +31,10 @@ _NAMES_ZH = frozenset({"nr", "ns", "nt", "nz"})
 
 
 class TermCounts(Protocol):
-    """The part of a catalogue of documents that counts the passages with a term."""
+    """Interface of a catalogue of documents that counts, for each collection, the passages that contain a term."""
 
     async def term_counts(self, scope: Scope, terms: Sequence[str], /) -> Mapping[int, Mapping[str, int]]:
-        """Return the number of passages that contain each term, by collection number."""
+        """Return {collection number: {term: number of passages that contain the term}}, without terms in no passage."""
         ...
 
 

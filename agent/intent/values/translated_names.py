@@ -138,7 +138,10 @@ def add_english_names(
 
 
 def _is_compound(value: str) -> bool:
-    """Return whether a term is composed of words, unlike a foreign name: 印度菜 ("Indian food"), not 艾灵顿."""
+    """Guess whether a Chinese value consists of words, as 印度菜 ("Indian food"), and is no foreign name, as 艾灵顿.
+
+    True for one character, for more than three, and if the first two characters together have a translation.
+    """
     return len(value) == 1 or len(value) > _LONGEST_PERSON or bool(term_translations(value[:2]))
 
 

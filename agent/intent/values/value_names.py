@@ -282,7 +282,10 @@ def shared_words(held: Iterable[str]) -> set[str]:
 
 
 def _split(value: str) -> tuple[str, ...]:
-    """Split a value into words. A Chinese name of 4 to 12 characters is split before its last two."""
+    """Return the words of a value; for a Chinese one of 4 to 12 letters, the last two of them and those before.
+
+    The last two often say what it names: 北京大学 ("Peking University") -> 北京, 大学.
+    """
     if has_chinese(value) and value.isalpha() and not value.isascii() and 4 <= len(value) <= _LONGEST_NAME:
         return value[:-2], value[-2:]
     return words_of(value)

@@ -277,7 +277,11 @@ def _read_one(source: SourceFile, is_cancelled: CancelCheck) -> Iterator[tuple[i
 
 
 def _read_with_recognition(source: SourceFile, is_cancelled: CancelCheck) -> Iterator[tuple[int, Item]]:
-    """Yield the documents of a file. On a PDF with scanned pages, run text recognition (OCR) and read it again."""
+    """Yield (bytes consumed since the last item, item) for a file, with text recognition (OCR) for a PDF.
+
+    A PDF with scanned pages is read again after the recognition, and only the second reading is yielded. If the
+    recognition fails, the first reading is yielded, with why in its notes, or in its reason if it is a rejected item.
+    """
     scanned: tuple[int, Item] | None = None
     for consumed, item in _read_one(source, is_cancelled):
         if source.ending == ".pdf" and item.scanned:

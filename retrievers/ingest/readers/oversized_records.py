@@ -46,7 +46,9 @@ class _RecordExtent:
 
     Attributes:
         start, end: position in the body: bytes [start, end).
-        values, lists: number of values and of lists in it, at any depth. An empty list or object counts as two values.
+        values: number of commas and inner opening brackets in it, outside texts. This is about the number of values at
+            any depth, but an empty list or object counts as two.
+        lists: number of lists in it, at any depth.
     """
 
     start: int

@@ -161,7 +161,7 @@ async def _check_web(settings: Settings) -> CheckResult:
 
 
 async def _check_cloud(settings: Settings) -> CheckResult:
-    """Check that the knowledge base answers a search for one passage."""
+    """Check that the knowledge base of the setting CLOUD answers a test search; the setting must not be empty."""
     from retrievers.cloud import build
 
     shown = mask_credentials(settings.cloud or "")

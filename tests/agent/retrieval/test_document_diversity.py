@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.retrieval.diversity import LEAST_SHARE, diversify, dominant_document_hits, limit_per_document, names_document
+from agent.retrieval.document_diversity import (
+    LEAST_SHARE,
+    diversify,
+    dominant_document_hits,
+    limit_per_document,
+    names_document,
+)
 from agent.retrieval.fusion import FusedHit, interleave_rankings
 from retrievers.core.types import ChunkId
 
