@@ -64,9 +64,12 @@ def in_any_person_field(one: StatedCondition, sentence: Sentence) -> StatedCondi
     if mention is None or is_sure or one.field not in people or one.field in cued:
         return one
     fields = dict.fromkeys(match.field for match in mention.matches)
+    others = [name for name in fields if name in people and name != one.field]
+    if not others:
+        return one
     chances = {each.candidate.field: each.probability for each in score_candidates(sentence).get(mention.first, ())}
     least = chances.get(one.field, 0.0) / _CLEARER
-    others = [name for name in fields if name in people and name != one.field and chances.get(name, 0.0) >= least]
+    others = [name for name in others if chances.get(name, 0.0) >= least]
     verbs = role_verb_closeness(sentence, mention)
     if verbs.get(one.field, 0.0) > max((verbs.get(name, 0.0) for name in others), default=0.0):
         return one  # "companies that Baker visited"

@@ -121,25 +121,28 @@ def _word_after(sentence: Sentence, mention: Mention) -> str:
 
 def _decided(sentence: Sentence, likely: Mapping[int, Sequence[ScoredCandidate]]) -> dict[int, list[ScoredCandidate]]:
     """Return the candidates with the probability that each has among all ways to give the names different fields."""
-    choices = [[*named, None] for named in likely.values()]
+    names = list(likely.values())
+    clashes = {
+        (one, place, other, rival)
+        for (one, named), (other, rivals) in combinations(enumerate(names), 2)
+        for place, rival in product(range(len(named)), range(len(rivals)))
+        if are_exclusive(sentence, named[place].candidate, rivals[rival].candidate)
+    }
     weights: dict[tuple[int, ...], float] = {}
-    for taken in product(*(range(len(each)) for each in choices)):
-        chosen = [each[place] for each, place in zip(choices, taken, strict=True)]
-        given = [one.candidate for one in chosen if one is not None]
-        if not any(are_exclusive(sentence, one, other) for one, other in combinations(given, 2)):
+    for taken in product(*(range(len(named) + 1) for named in names)):  # the last place: no constraint
+        if not any((*one, *other) in clashes for one, other in combinations(enumerate(taken), 2)):
             weights[taken] = prod(
-                one.probability if one is not None else max(1 - sum(rival.probability for rival in named), _NONE)
-                for one, named in zip(chosen, likely.values(), strict=True)
+                named[place].probability
+                if place < len(named)
+                else max(1 - sum(rival.probability for rival in named), _NONE)
+                for place, named in zip(taken, names, strict=True)
             )
     best = max(weights, key=weights.__getitem__)
     is_dropped = any(
-        place == len(named) and named[0].probability >= BOOSTS_FROM
-        for place, named in zip(best, likely.values(), strict=True)
+        place == len(named) and named[0].probability >= BOOSTS_FROM for place, named in zip(best, names, strict=True)
     )
     complete = [
-        taken
-        for taken in weights
-        if all(place < len(named) for place, named in zip(taken, likely.values(), strict=True))
+        taken for taken in weights if all(place < len(named) for place, named in zip(taken, names, strict=True))
     ]
     rival = max((weights[taken] for taken in complete if taken != best), default=0.0)
     if is_dropped or weights[best] < _CLEARER * rival:

@@ -45,11 +45,6 @@ COUNT = rf"(?:\d{{1,3}}|{ENGLISH_WORDS})"
 CHINESE_COUNT = rf"(?:(?<!\d)\d{{1,3}}|{CHINESE_WORDS})"
 
 
-def english_numeral(digit: int) -> str:
-    """Return the English word for a number `digit` from 0 to 19."""
-    return _UNITS[digit]
-
-
 def in_chinese(digit: int) -> str:
     """Return the Chinese character for a number from 0 to 9."""
     return "零一二三四五六七八九"[digit]
