@@ -18,7 +18,7 @@ from retrievers.core.types import Collection, Query, Scope, Viewer
 from retrievers.embed import Vectors
 from retrievers.fulltext import FullText
 from retrievers.postgres.database import Database, Row
-from retrievers.postgres.schema_migrations import SERVICE_ROLE
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.text.bm25 import DIMENSIONS
 
 LIMIT = 100

@@ -28,10 +28,10 @@ from agent.settings import Settings
 from retrievers.core import log_filter
 from retrievers.embed import Vectors, onnx_embedder
 from retrievers.embed.onnx_embedder import MINILM, OnnxEmbedder
-from retrievers.postgres import embedded_server
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded_server import EmbeddedServer
-from retrievers.postgres.schema_migrations import SERVICE_ROLE, migrate
+from retrievers.postgres.server import embedded
+from retrievers.postgres.server.embedded import EmbeddedServer
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE, migrate
 
 # No example may fail because the machine is slow.
 hypothesis.settings.register_profile("any pace", deadline=None)
@@ -135,8 +135,8 @@ def server() -> Iterator[EmbeddedServer]:
     with tempfile.TemporaryDirectory(prefix="signalbox-tests-", dir=_in_memory(), ignore_cleanup_errors=True) as home:
         server = EmbeddedServer(Path(home), POSTGRES_VERSION)
         with pytest.MonkeyPatch.context() as changed:
-            settings = {**embedded_server._settings(), **SERVER_SETTINGS}
-            changed.setattr(embedded_server, "_settings", lambda: settings)
+            settings = {**embedded._settings(), **SERVER_SETTINGS}
+            changed.setattr(embedded, "_settings", lambda: settings)
             server.start()
         yield server
         server.stop()

@@ -21,7 +21,7 @@ from agent.serve.cli.program import app
 from agent.service.factory import open_service
 from agent.settings import Settings
 from retrievers.ingest.documents import Document
-from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.server.embedded import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"

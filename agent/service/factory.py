@@ -56,8 +56,8 @@ from retrievers.ingest.run import ingest
 from retrievers.postgres.api_keys import ApiKeyStore
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded_server import EmbeddedServer
-from retrievers.postgres.schema_migrations import SERVICE_ROLE
+from retrievers.postgres.server.embedded import EmbeddedServer
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.sync.deletion_guard import DeletionLimits
 from retrievers.sync.mirror_run import bind_run
 from retrievers.sync.schedule import MirrorScheduler

@@ -20,7 +20,7 @@ from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.principals import check_principals
 from retrievers.ingest.readers.text_cleaning import printable
 from retrievers.postgres.database import Database, Row
-from retrievers.postgres.server_errors import convert_server_errors
+from retrievers.postgres.server.errors import convert_server_errors
 
 FRESH_S = 0.5
 """How long the database's answer about a key is cached, in seconds. A revoked key works at most this long, plus the

@@ -14,8 +14,8 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from retrievers.core.errors import Unavailable
-from retrievers.postgres.schema_migrations import SERVICE_ROLE
-from retrievers.postgres.server_errors import RETRY_AFTER_S, SOURCE, convert_server_errors
+from retrievers.postgres.server.errors import RETRY_AFTER_S, SOURCE, convert_server_errors
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 
 Row = tuple[Any, ...]
 Returned = TypeVar("Returned")

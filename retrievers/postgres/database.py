@@ -29,7 +29,8 @@ from retrievers.postgres.connection_pool import (
 )
 from retrievers.postgres.connection_pool import Row as Row
 from retrievers.postgres.read_routing import ReadRouter
-from retrievers.postgres.schema_migrations import (
+from retrievers.postgres.server.errors import convert_server_errors, first_line
+from retrievers.postgres.server.schema_migrations import (
     SERVICE_ROLE,
     check_conninfo,
     is_schema_current,
@@ -37,7 +38,6 @@ from retrievers.postgres.schema_migrations import (
     refuse_pooler,
     service_conninfo,
 )
-from retrievers.postgres.server_errors import convert_server_errors, first_line
 from retrievers.postgres.standbys import StandbyMonitor
 
 

@@ -17,7 +17,7 @@ from psycopg import AsyncConnection, sql
 
 from retrievers.core.errors import EmbedderMismatch, Unavailable
 from retrievers.postgres.database import Database, Row
-from retrievers.postgres.server_errors import convert_server_errors
+from retrievers.postgres.server.errors import convert_server_errors
 
 _LOCK = 7_306_521_445
 """First digits of the advisory lock for building or dropping an embedder's index; its number has the last five."""

@@ -8,7 +8,7 @@ import psycopg
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import PLATFORM, Viewer
 from retrievers.postgres.connection_pool import ConnectionPool, Returned, Row, Work, autocommit_work, transaction_work
-from retrievers.postgres.server_errors import convert_server_errors, is_server_error
+from retrievers.postgres.server.errors import convert_server_errors, is_server_error
 from retrievers.postgres.standbys import Standby, StandbyMonitor, StandbyStatus
 
 

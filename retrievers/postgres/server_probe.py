@@ -8,8 +8,8 @@ from psycopg import AsyncConnection
 from retrievers.core.errors import Unavailable
 from retrievers.core.timeouts import wait_within
 from retrievers.postgres.connection_pool import LOGIN_RIGHTS, Row
-from retrievers.postgres.schema_migrations import SERVICE_ROLE
-from retrievers.postgres.server_errors import SOURCE, first_line
+from retrievers.postgres.server.errors import SOURCE, first_line
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 
 TIMEOUT_S = 1.0
 """Time after which a server that does not answer counts as lost, in seconds."""

@@ -18,8 +18,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from retrievers.core.errors import Unavailable
 from retrievers.postgres.connection_pool import ConnectionPool
-from retrievers.postgres.schema_migrations import check_conninfo
-from retrievers.postgres.server_errors import SOURCE
+from retrievers.postgres.server.errors import SOURCE
+from retrievers.postgres.server.schema_migrations import check_conninfo
 from retrievers.postgres.server_probe import LateAnswer, ServerProbe, ServerState, UnboundLogin
 
 _EVERY_S = 0.5

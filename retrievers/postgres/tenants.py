@@ -12,7 +12,7 @@ from psycopg import AsyncConnection, sql
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import unrestricted_viewer
 from retrievers.postgres.database import Database, Row
-from retrievers.postgres.server_errors import convert_server_errors
+from retrievers.postgres.server.errors import convert_server_errors
 
 
 @dataclass(frozen=True, slots=True)

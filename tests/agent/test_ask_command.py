@@ -16,7 +16,7 @@ import pytest
 
 from agent.serve.cli import run
 from agent.testing import Fault, ScriptedServer
-from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.server.embedded import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[2]
 # Long enough for two passages, so that each is known by its heading.

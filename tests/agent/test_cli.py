@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from agent.serve.cli import run
-from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.server.embedded import EmbeddedServer
 from tests.conftest import PATIENT_DEFAULTS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -30,7 +30,7 @@ from agent.service.tenancy import TenantChanges
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
 from retrievers.ingest.readers.file_input import read_record
-from retrievers.postgres.schema_migrations import SERVICE_ROLE
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.sync.folder import FolderSource
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

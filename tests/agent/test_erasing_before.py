@@ -13,10 +13,10 @@ from psycopg.types.json import Jsonb
 from agent.chat import erasure
 from agent.chat.erasure import ErasureCounts
 from retrievers.core.types import Viewer, unrestricted_viewer
-from retrievers.postgres import schema_migrations as migrating
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded_server import EmbeddedServer
-from retrievers.postgres.schema_migrations import migrate, packaged_migrations
+from retrievers.postgres.server import schema_migrations as migrating
+from retrievers.postgres.server.embedded import EmbeddedServer
+from retrievers.postgres.server.schema_migrations import migrate, packaged_migrations
 
 ASKED, ANSWERED = "When does the rotor stop?", "At 25 m/s."
 

@@ -17,7 +17,7 @@ from agent.settings import Settings
 from retrievers.core.errors import BadFilter, BadRequest
 from retrievers.core.optional_dependencies import install_command
 from retrievers.ingest.documents import Document
-from retrievers.postgres.schema_migrations import SERVICE_ROLE
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 
 # Before the packages are imported: some of them call home.
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"

@@ -23,8 +23,8 @@ from agent.settings import Settings, load_settings
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Viewer
 from retrievers.ingest.documents import Document
-from retrievers.postgres.embedded_server import EmbeddedServer
-from retrievers.postgres.schema_migrations import SERVICE_ROLE
+from retrievers.postgres.server.embedded import EmbeddedServer
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 
 VERSION = int(os.environ.get("SIGNALBOX_TEST_POSTGRES", "18"))
 _OPTIONS = (

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.server.embedded import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("SIGNALBOX_TEST_KILLS", "6"))

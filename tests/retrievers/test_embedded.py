@@ -21,8 +21,8 @@ from retrievers.core.errors import Unavailable
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded_server import DATABASE, EmbeddedServer
-from retrievers.postgres.schema_migrations import SERVICE_ROLE, SET_CONFIG, migrate
+from retrievers.postgres.server.embedded import DATABASE, EmbeddedServer
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE, SET_CONFIG, migrate
 from retrievers.testing import HashEmbedder
 
 pytestmark = pytest.mark.database
@@ -34,7 +34,7 @@ USER = """
 import sys
 from pathlib import Path
 import psycopg
-from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.server.embedded import EmbeddedServer
 server = EmbeddedServer(Path(sys.argv[1]), int(sys.argv[2]))
 server.start()
 with psycopg.connect(server.conninfo()) as connection:
@@ -463,7 +463,7 @@ def test_an_ordinary_user_has_a_server_of_their_own():
         pytest.skip("there is no user nobody")
     options = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
     try:
-        command = [sys.executable, "-c", "import retrievers.postgres.embedded_server"]
+        command = [sys.executable, "-c", "import retrievers.postgres.server.embedded"]
         subprocess.run(command, cwd=ROOT, capture_output=True, check=True, **options)  # type: ignore[call-overload]
     except (PermissionError, subprocess.CalledProcessError):
         pytest.skip("that user cannot read this installation")

@@ -26,7 +26,7 @@ from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
-from retrievers.postgres.schema_migrations import SERVICE_ROLE
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 from retrievers.text import bm25
 from retrievers.vector import Vector

@@ -15,14 +15,14 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from retrievers.core.errors import Unavailable
-from retrievers.postgres import schema_migrations as migrating
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded_server import EmbeddedServer
-from retrievers.postgres.schema_migrations import Migration, is_schema_current, migrate, packaged_migrations
+from retrievers.postgres.server import schema_migrations as migrating
+from retrievers.postgres.server.embedded import EmbeddedServer
+from retrievers.postgres.server.schema_migrations import Migration, is_schema_current, migrate, packaged_migrations
 
 # What an owner must be able to pass on where another database of the server has made the roles.
 OURS = ", ".join(role for role in migrating.ROLES if role != migrating.SQL_ROLE)
-SNAPSHOT = Path(migrating.__file__).with_name("schema.sql")
+SNAPSHOT = Path(migrating.__file__).parents[1] / "schema.sql"
 
 
 @pytest.fixture

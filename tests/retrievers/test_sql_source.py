@@ -29,8 +29,8 @@ from retrievers.postgres import sql_execution
 from retrievers.postgres.aggregate_sql import compile_filter
 from retrievers.postgres.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded_server import EmbeddedServer
-from retrievers.postgres.schema_migrations import SERVICE_ROLE
+from retrievers.postgres.server.embedded import EmbeddedServer
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.postgres.sql_guard import judge_statement
 from retrievers.postgres.sql_view import DocumentsViews, describe_columns, make_view, short_name
 from retrievers.sql import Sql

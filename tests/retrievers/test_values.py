@@ -20,8 +20,8 @@ from retrievers.postgres import field_values as reading
 from retrievers.postgres import visible_collections
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.database import Database
-from retrievers.postgres.embedded_server import EmbeddedServer
-from retrievers.postgres.schema_migrations import ROLES, SQL_ROLE, migrate, packaged_migrations
+from retrievers.postgres.server.embedded import EmbeddedServer
+from retrievers.postgres.server.schema_migrations import ROLES, SQL_ROLE, migrate, packaged_migrations
 from retrievers.testing import HashEmbedder
 from retrievers.text.folding import fold
 

@@ -30,7 +30,7 @@ from agent.serve.cli import run as run_command
 from agent.settings import load_settings
 from agent.testing import ScriptedServer
 from evals import load
-from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.server.embedded import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "evals" / "data" / "sample"

@@ -20,7 +20,7 @@ from agent import open_service
 from retrievers.core.errors import BadRequest
 from retrievers.core.metadata import Field
 from retrievers.ingest.readers.file_input import read_record
-from retrievers.postgres.embedded_server import EmbeddedServer
+from retrievers.postgres.server.embedded import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "evals" / "data" / "sample"

@@ -23,7 +23,7 @@ from agent.service.service import Service
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedReply, ScriptedServer
 from retrievers.ingest.documents import Document
-from retrievers.postgres.schema_migrations import SERVICE_ROLE
+from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 
 ROTOR = "The rotor stops when the wind is faster than 25 m/s. Its bearing is oiled every three months."
 STORM = "Storm Xaver reached Denmark in December 2013."

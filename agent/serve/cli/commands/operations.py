@@ -79,7 +79,7 @@ def migrate(as_json: AsJson = False) -> int:
     from agent.serve.cli import output
     from agent.service.factory import database_addresses
     from agent.settings import load_settings
-    from retrievers.postgres import schema_migrations as migrating
+    from retrievers.postgres.server import schema_migrations as migrating
 
     with database_addresses(load_settings()) as (owner, service):
         applied = migrating.migrate(owner)

@@ -26,7 +26,7 @@ from retrievers.core.errors import RetrievalError, Unavailable
 from retrievers.core.metadata import Field
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import Chunk, ChunkId, Collection, unrestricted_viewer
-from retrievers.postgres.schema_migrations import check_conninfo
+from retrievers.postgres.server.schema_migrations import check_conninfo
 
 _SAFE_VECTOR = (0, 8, 4)
 # Importing litellm alone takes up to 7 s.

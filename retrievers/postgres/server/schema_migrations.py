@@ -14,7 +14,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from retrievers.core.errors import Unavailable
-from retrievers.postgres.server_errors import convert_server_errors, first_line
+from retrievers.postgres.server.errors import convert_server_errors, first_line
 
 LEAST_POSTGRES = 16
 LEAST_VECTOR = (0, 8)

@@ -27,8 +27,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from retrievers.core.errors import Unavailable
-from retrievers.postgres.data_folder import SOURCE, add_permissions, system_account, write_problem
-from retrievers.postgres.schema_migrations import MIGRATION_LOCK, SERVICE_ROLE, SET_CONFIG
+from retrievers.postgres.server.data_folder import SOURCE, add_permissions, system_account, write_problem
+from retrievers.postgres.server.schema_migrations import MIGRATION_LOCK, SERVICE_ROLE, SET_CONFIG
 
 DEFAULT_VERSION = 18
 DATABASE = "signalbox"
