@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.settings import Settings
 from prompts import TemplateLibrary
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 _SECRET = re.compile(r"(?:^|_)(?:key|secret|password|token)s?$")
 _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")

@@ -10,7 +10,7 @@ from agent.settings import Settings
 from evals.datasets import Dataset
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.postgres import evaluations
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.evaluations import Evaluation, EvaluationFigures
 
 Json = dict[str, Any]

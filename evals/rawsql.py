@@ -17,7 +17,7 @@ from retrievers.core.errors import Unavailable
 from retrievers.core.types import Collection, Query, Scope, Viewer
 from retrievers.embed import Vectors
 from retrievers.fulltext import FullText
-from retrievers.postgres.database import Database, Row
+from retrievers.postgres.connections.database import Database, Row
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.text.bm25 import DIMENSIONS
 

@@ -13,7 +13,7 @@ from retrievers.core.errors import BadRequest
 from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, ResultTable, Scope
 from retrievers.postgres import sql_execution
 from retrievers.postgres.aggregate_sql import compile_aggregate
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.sql_guard import judge_statement
 from retrievers.postgres.sql_guard_lexer import MAX_BYTES
 from retrievers.postgres.sql_view import DocumentsView, DocumentsViews, describe_columns

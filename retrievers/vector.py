@@ -18,7 +18,7 @@ from retrievers.core.ranking import sort_by_score
 from retrievers.core.types import Card, Collection, Hit, Query, Scope
 from retrievers.embed import Embedder, cosine_scale
 from retrievers.embed.embedders import Embedders
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.hits import hits_from_rows
 from retrievers.registry import Resources
 

@@ -28,7 +28,7 @@ from agent.settings import Settings
 from retrievers.core import log_filter
 from retrievers.embed import Vectors, onnx_embedder
 from retrievers.embed.onnx_embedder import MINILM, OnnxEmbedder
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server import embedded
 from retrievers.postgres.server.embedded import EmbeddedServer
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE, migrate
@@ -50,7 +50,7 @@ LIMITS = (
     "agent.records.trace_store._DRAIN_S", "agent.records.trace_store._WRITE_S", "agent.service.metering._DRAIN_S",
     "agent.service.metering._WRITE_S", "retrievers.embed.cosine_scale._PATIENCE_S", "retrievers.local.PATIENCE_S",
     "retrievers.postgres.cooccurrence_reader.PATIENCE_S",
-    "retrievers.postgres.api_keys.TIMEOUT_S", "retrievers.postgres.server_probe.TIMEOUT_S",
+    "retrievers.postgres.api_keys.TIMEOUT_S", "retrievers.postgres.connections.server_probe.TIMEOUT_S",
 )  # fmt: skip
 
 # What is the same for every test is loaded once per process: the trusted certificates, 0.05 s for each HTTP client, and

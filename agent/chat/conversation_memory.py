@@ -24,7 +24,7 @@ from agent.types import Message
 from retrievers.core.circuit_breakers import CircuitBreaker
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import Viewer
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 WINDOW = 20
 """Maximum number of newest messages returned verbatim. Once more than these are not in a summary, one is made."""

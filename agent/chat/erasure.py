@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from retrievers.core.types import Viewer, unrestricted_viewer
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 # Committed first, in its own transaction: any process that writes a record from then on sees it and skips erased
 # questions.

@@ -14,7 +14,7 @@ from agent.types import Kind
 from retrievers.core.errors import Unavailable
 from retrievers.core.log_filter import RepetitionFilter
 from retrievers.core.types import Viewer, unrestricted_viewer
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 _SWEEP_BATCH = 100
 _MOST_WRITING = 256

@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from agent.observe.metrics import gauge, labelled_counter, prometheus_text
 from retrievers.core.errors import Unavailable
 from retrievers.core.timeouts import wait_within
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.evaluations import Evaluation, list_evaluations
 
 _TIMEOUT_S = 1.0

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from agent.types import AskRequest, AugmentRequest, Request
 from retrievers.core.errors import Unavailable
-from retrievers.postgres.standbys import StandbyStatus
+from retrievers.postgres.connections.standbys import StandbyStatus
 
 if TYPE_CHECKING:
     from agent.observe.health import Health

@@ -17,7 +17,7 @@ from agent.types import Result
 from retrievers.core.errors import NotFound, Unavailable
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import ALL_PRINCIPALS, Viewer, unrestricted_viewer
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 

@@ -25,7 +25,7 @@ from retrievers.ingest.jobs.worker import Worker
 from retrievers.ingest.report import IngestReport, Progress
 from retrievers.ingest.run import ingest
 from retrievers.postgres.catalogue import Catalogue, filterable_fields
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.stored_documents import StoredDocument, read_document
 from retrievers.sync import manifest
 

@@ -55,7 +55,7 @@ from retrievers.ingest.report import IngestReport, OnWrite, Progress
 from retrievers.ingest.run import ingest
 from retrievers.postgres.api_keys import ApiKeyStore
 from retrievers.postgres.catalogue import Catalogue
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.embedded import EmbeddedServer
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.sync.deletion_guard import DeletionLimits

@@ -16,7 +16,7 @@ from agent.llm.token_estimates import estimate_tokens
 from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable
 from retrievers.core.log_filter import RepetitionFilter
 from retrievers.core.timeouts import wait_within
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.tenants import Tenants, TenantState
 
 _GATHER_S, _REST_S, _WRITE_S, _DRAIN_S = 0.25, 5.0, 2.0, 3.0

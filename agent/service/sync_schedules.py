@@ -2,7 +2,7 @@
 
 from agent.intent.values.measures import check_units
 from agent.settings import ScheduledSync, Settings
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.sync.mirror_run import Mirror
 from retrievers.sync.schedule import Schedule
 from retrievers.sync.source_factory import open_source

@@ -13,8 +13,8 @@ from psycopg.types.json import Jsonb
 from retrievers.ingest import field_statistics
 from retrievers.ingest.collections import Connection
 from retrievers.ingest.preparation import PreparedDocument
-from retrievers.postgres.database import Row
-from retrievers.postgres.row_batches import fetch_in_batches
+from retrievers.postgres.connections.database import Row
+from retrievers.postgres.connections.row_batches import fetch_in_batches
 
 _TERMS_AT_ONCE = 4000
 """Terms per statement. The driver blocks the event loop for about 10 ms to turn them into parameters."""

@@ -10,7 +10,7 @@ from retrievers.core.types import unrestricted_viewer
 from retrievers.ingest import collections
 
 if TYPE_CHECKING:
-    from retrievers.postgres.database import Database
+    from retrievers.postgres.connections.database import Database
 
 
 async def store_schema(database: "Database", tenant: str, collection: str, schema: Schema) -> None:

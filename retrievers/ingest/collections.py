@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 from retrievers.core.errors import BadRequest, UnknownCollection
 from retrievers.core.metadata import Field, fields_to_json
-from retrievers.postgres.database import Row
+from retrievers.postgres.connections.database import Row
 from retrievers.text import analysis, chunking, folding
 
 Connection = AsyncConnection[Row]

@@ -21,8 +21,8 @@ from retrievers.ingest.rows import (
     document_row,
     term_changes,
 )
-from retrievers.postgres.database import Row
-from retrievers.postgres.row_batches import fetch_in_batches
+from retrievers.postgres.connections.database import Row
+from retrievers.postgres.connections.row_batches import fetch_in_batches
 
 
 async def next_delivery(connection: Connection) -> int:

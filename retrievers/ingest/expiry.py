@@ -11,7 +11,7 @@ from retrievers.core.types import unrestricted_viewer
 from retrievers.ingest.database_timeout import with_database_timeout
 from retrievers.ingest.derived_data import update_derived_data
 from retrievers.ingest.retired_collections import delete_retired_collection
-from retrievers.postgres.database import Database, Row
+from retrievers.postgres.connections.database import Database, Row
 
 _EVERY_S = 60.0
 _BATCH = 1000

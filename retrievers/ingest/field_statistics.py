@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from psycopg import AsyncConnection
 
 from retrievers.core.metadata import scalar_type
-from retrievers.postgres.database import Row
-from retrievers.postgres.row_batches import fetch_in_batches
+from retrievers.postgres.connections.database import Row
+from retrievers.postgres.connections.row_batches import fetch_in_batches
 from retrievers.text import folding
 
 Connection = AsyncConnection[Row]

@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 from retrievers.core.file_positions import FilePositions
 from retrievers.embed import Vectors
 from retrievers.ingest.preparation import Passage, PreparedDocument
-from retrievers.postgres.database import Row
+from retrievers.postgres.connections.database import Row
 from retrievers.text import bm25
 
 ROWS_AT_ONCE = 64

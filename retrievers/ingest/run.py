@@ -31,7 +31,7 @@ from retrievers.ingest.jobs.delivery_queues import WriteLocks
 from retrievers.ingest.preparation import PreparedDocument, prepare
 from retrievers.ingest.report import Failure, IngestReport, OnWrite, Progress
 from retrievers.ingest.target_collection import TargetCollection
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.text import bm25
 
 _SAMPLE_DOCUMENTS = 1000

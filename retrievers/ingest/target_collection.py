@@ -14,7 +14,7 @@ from retrievers.embed.embedders import Embedders
 from retrievers.ingest import collections
 from retrievers.ingest.collection_schema import update_schema
 from retrievers.ingest.documents import Document
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.text import analysis
 
 MAX_DIMENSION = 4000

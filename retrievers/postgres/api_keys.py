@@ -19,7 +19,7 @@ from psycopg import AsyncConnection
 from retrievers.core.errors import BadRequest, RetrievalError, Unavailable
 from retrievers.core.principals import check_principals
 from retrievers.ingest.readers.text_cleaning import printable
-from retrievers.postgres.database import Database, Row
+from retrievers.postgres.connections.database import Database, Row
 from retrievers.postgres.server.errors import convert_server_errors
 
 FRESH_S = 0.5

@@ -15,7 +15,7 @@ from retrievers.core.metadata import RESERVED, Field
 from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
 from retrievers.postgres import document_listing as listing_of
 from retrievers.postgres import feedback
-from retrievers.postgres.database import Database, Row
+from retrievers.postgres.connections.database import Database, Row
 from retrievers.postgres.description_drafts import draft_description, read_sample
 from retrievers.postgres.field_values import FieldValueReader, PartFieldValues, merge_values, shared_document_nouns
 from retrievers.postgres.field_values import filterable_fields as filterable_fields

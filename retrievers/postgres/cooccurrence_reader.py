@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from retrievers.core.cooccurrence import MOST_DOCUMENTS, Cooccurrence
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import FieldValues, Scope
-from retrievers.postgres.read_routing import ReadRouter
+from retrievers.postgres.connections.read_routing import ReadRouter
 
 _MOST_CHARACTERS = 4_000
 """Maximum length of a document's values as JSON. One document with longer values makes `build_cooccurrence` empty."""

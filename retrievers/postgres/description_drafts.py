@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from retrievers.core.types import FieldValues, Viewer
-from retrievers.postgres.read_routing import ReadRouter
+from retrievers.postgres.connections.read_routing import ReadRouter
 from retrievers.text.analysis import analyse
 from retrievers.text.chinese_dictionary import contains_chinese
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from retrievers.core.filters import Filter, filter_to_jsonpath
 from retrievers.core.types import ChunkId, Scope
-from retrievers.postgres.read_routing import ReadRouter
+from retrievers.postgres.connections.read_routing import ReadRouter
 
 _LIST = """
     WITH allowed AS MATERIALIZED (

@@ -8,7 +8,7 @@ from datetime import datetime
 import psycopg
 
 from retrievers.core.errors import BadRequest
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 
 @dataclass(frozen=True, slots=True)

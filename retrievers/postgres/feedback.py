@@ -10,8 +10,8 @@ from typing import Any
 
 from retrievers.core.types import Scope
 from retrievers.ingest.readers.text_cleaning import printable
-from retrievers.postgres.database import Database
-from retrievers.postgres.read_routing import ReadRouter
+from retrievers.postgres.connections.database import Database
+from retrievers.postgres.connections.read_routing import ReadRouter
 
 MOST_COMMENT = 4000
 MOST_DOCUMENTS = 100

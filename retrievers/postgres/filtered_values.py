@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from retrievers.core.filters import Filter, filter_to_jsonpath
 from retrievers.core.types import Scope
-from retrievers.postgres.read_routing import ReadRouter
+from retrievers.postgres.connections.read_routing import ReadRouter
 
 _WITHIN = """
     WITH inside AS MATERIALIZED (

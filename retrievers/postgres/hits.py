@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from retrievers.core.ranking import new_tuple, sort_by_score
 from retrievers.core.types import PLATFORM, ChunkId, Hit, Query
-from retrievers.postgres.database import Row
+from retrievers.postgres.connections.database import Row
 
 
 def hits_from_rows(rows: Iterable[Row], query: Query, source: str) -> list[Hit]:

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from retrievers.core.errors import EmbedderMismatch, Unavailable
-from retrievers.postgres.database import Database, Row
+from retrievers.postgres.connections.database import Database, Row
 from retrievers.postgres.server.errors import convert_server_errors
 
 _LOCK = 7_306_521_445

@@ -20,7 +20,7 @@ from retrievers.core.errors import BadRequest
 from retrievers.core.metadata import RESERVED, Field
 from retrievers.core.types import PLATFORM, Scope
 from retrievers.postgres.catalogue import filterable_fields
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.sql_guard_allowlists import NEVER_NAMES, word_set
 
 # Words that PostgreSQL does not accept as column names without quotes.

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from retrievers.core.types import Scope
-from retrievers.postgres.read_routing import ReadRouter
+from retrievers.postgres.connections.read_routing import ReadRouter
 
 
 @dataclass(frozen=True, slots=True)

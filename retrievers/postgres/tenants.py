@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, sql
 
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import unrestricted_viewer
-from retrievers.postgres.database import Database, Row
+from retrievers.postgres.connections.database import Database, Row
 from retrievers.postgres.server.errors import convert_server_errors
 
 

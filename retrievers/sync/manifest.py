@@ -17,8 +17,8 @@ from retrievers.ingest.jobs import job_queue as queue
 from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.job_types import Lease
 from retrievers.ingest.report import IngestReport
-from retrievers.postgres.database import Database, Row
-from retrievers.postgres.row_batches import stream_batches
+from retrievers.postgres.connections.database import Database, Row
+from retrievers.postgres.connections.row_batches import stream_batches
 from retrievers.sync import manifest_statements as sql
 from retrievers.sync.forgotten_sources import (
     UnclaimedDocuments,

@@ -28,7 +28,7 @@ from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.job_types import Lease
 from retrievers.ingest.report import Failure, IngestReport, OnWrite, Progress
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.sync.deletion_guard import DeletionLimits, DeletionRefused, refusal_reason, unclaimed_note
 from retrievers.sync.document_selection import SkippedDocument, refused_documents, select_documents
 from retrievers.sync.manifest import KnownItem, Manifest, ManifestWriter, mirror_id

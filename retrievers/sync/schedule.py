@@ -11,7 +11,7 @@ from retrievers.core.errors import BadRequest, NotFound, Unavailable
 from retrievers.core.types import Viewer, unrestricted_viewer
 from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.job_types import Job, Lease
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.sync.forgotten_sources import forget_source
 from retrievers.sync.mirror_run import Mirror
 

@@ -15,7 +15,7 @@ from agent.testing import Fault, ScriptedServer
 from retrievers.core.metadata import Field
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.testing import HashEmbedder
 
 KEY = "sk-very-secret-key-0123"

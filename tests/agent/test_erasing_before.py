@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from agent.chat import erasure
 from agent.chat.erasure import ErasureCounts
 from retrievers.core.types import Viewer, unrestricted_viewer
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server import schema_migrations as migrating
 from retrievers.postgres.server.embedded import EmbeddedServer
 from retrievers.postgres.server.schema_migrations import migrate, packaged_migrations

@@ -25,7 +25,7 @@ from agent.observe.metrics import merge_processes
 from agent.serve.http.admission import Gates
 from agent.serve.process.connection_counts import ConnectionCounts
 from retrievers.postgres import evaluations
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 
 ANSWERED = re.compile(r'signalbox_http_requests_total\{method="GET",process="(\d)",route="/healthz",.*\} (\d+)')

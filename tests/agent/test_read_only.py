@@ -20,7 +20,7 @@ from agent.service.service import Service
 from agent.settings import Settings
 from retrievers.core.errors import Unavailable
 from retrievers.ingest.documents import Document
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 READ_ONLY = "the database is unavailable: it is read-only"
 RECORD = {"id": "b", "text": "The worker was killed."}

@@ -292,7 +292,7 @@ async def asked_throughout(service: Service, during: Callable[[], Awaitable[None
 async def test_no_question_fails_when_a_standby_dies_or_hangs_and_it_is_read_again_afterwards(
     cluster: Cluster, how: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.postgres.server_probe.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("retrievers.postgres.connections.server_probe.TIMEOUT_S", 1.0)
     victim = cluster.standbys[0]
     async with opened(cluster, source_timeout_s=10, timeout_s=20) as service:
         await caught_up(service)

@@ -19,8 +19,8 @@ from agent.types import Result
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.documents import Document
 from retrievers.postgres import description_drafts
-from retrievers.postgres.database import Database
-from retrievers.postgres.read_routing import ReadRouter
+from retrievers.postgres.connections.database import Database
+from retrievers.postgres.connections.read_routing import ReadRouter
 
 CLAIMS = [
     ("taxi", "A taxi from the airport, with a receipt.", {"claimant": "Dubois", "status": "paid"}),

@@ -14,7 +14,7 @@ from agent.service.factory import open_service
 from agent.settings import Settings
 from retrievers.core.optional_dependencies import install_command
 from retrievers.postgres.api_keys import ApiKeyStore
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from retrievers.core.filters import FieldCondition, Filter, filter_to_json
 from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, ResultTable, Scope
 from retrievers.ingest.documents import Document
 from retrievers.postgres import sql_execution
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.sql_view import DocumentsViews
 
 

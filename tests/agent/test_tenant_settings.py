@@ -28,7 +28,7 @@ from agent.testing import ScriptedServer
 from agent.types import Answer
 from retrievers.core.errors import BadRequest, QuotaUsedUp
 from retrievers.ingest.documents import Document
-from retrievers.postgres.read_routing import ReadRouter
+from retrievers.postgres.connections.read_routing import ReadRouter
 from retrievers.postgres.tenants import Tenants
 
 DOCS = [

@@ -11,7 +11,7 @@ from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres import cooccurrence_reader, field_values
 from retrievers.postgres.catalogue import Catalogue
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.testing import HashEmbedder
 
 TENANT = "acme"

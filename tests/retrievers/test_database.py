@@ -9,7 +9,7 @@ import psycopg
 from pgvector import Vector
 from psycopg.adapt import PyFormat
 
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 _BUSY = """
     SELECT count(*) FROM pg_stat_activity

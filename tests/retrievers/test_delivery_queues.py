@@ -16,7 +16,7 @@ from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.job_types import Job
 from retrievers.ingest.jobs.worker import Worker
 from retrievers.ingest.run import ingest
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.testing import HashEmbedder
 
 LARGE = "the turbine " * 200

@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 from retrievers.core.errors import Unavailable
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.embedded import DATABASE, EmbeddedServer
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE, SET_CONFIG, migrate
 from retrievers.testing import HashEmbedder

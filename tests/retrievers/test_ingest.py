@@ -27,7 +27,7 @@ from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.report import IngestReport
 from retrievers.ingest.run import ingest
 from retrievers.postgres.catalogue import Catalogue
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.testing import HashEmbedder
 from retrievers.text import bm25
 
@@ -603,7 +603,7 @@ from dataclasses import replace
 sys.path.insert(0, sys.argv[3])
 import test_ingest
 from retrievers.ingest import run
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 run._BATCH_PASSAGES = run._SAMPLE_PASSAGES = 24
 

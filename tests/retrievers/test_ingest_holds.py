@@ -23,7 +23,7 @@ from retrievers.ingest.documents import Document
 from retrievers.ingest.preparation import MAX_METADATA_BYTES, check_document
 from retrievers.ingest.report import IngestReport
 from retrievers.ingest.run import ingest
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.testing import HashEmbedder, longest_hold
 
 

@@ -25,7 +25,7 @@ from retrievers.fulltext import FullText
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres.catalogue import Catalogue
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 from retrievers.text import bm25

@@ -29,7 +29,7 @@ from retrievers.ingest.jobs.worker import Worker
 from retrievers.ingest.readers.file_input import read_record
 from retrievers.ingest.report import IngestReport
 from retrievers.ingest.run import ingest
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.sandbox import Sandbox
 from retrievers.testing import HashEmbedder
 
@@ -365,7 +365,7 @@ from retrievers.ingest import run
 from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.run import ingest
 from retrievers.ingest.jobs.worker import Worker
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.testing import HashEmbedder
 
 owner, service, point, count = sys.argv[1:4] + [int(sys.argv[4])]

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.postgres import api_keys as module
 from retrievers.postgres.api_keys import ApiKeyStore, InvalidKey
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from retrievers.ingest.readers.file_input import read_record
 from retrievers.local import Local
 from retrievers.postgres.api_keys import ApiKeyStore
 from retrievers.postgres.catalogue import Catalogue, filterable_fields
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.sandbox import CancelCheck
 from retrievers.testing import HashEmbedder

@@ -14,7 +14,7 @@ import pytest
 from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.job_types import Lease
 from retrievers.ingest.report import IngestReport
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.sync.manifest import KnownItem, Manifest, ManifestWriter, mirror_id
 
 ITEMS = 100_000

@@ -32,7 +32,7 @@ from retrievers.ingest.preparation import field_values
 from retrievers.postgres import visible_collections
 from retrievers.postgres.api_keys import ApiKeyStore
 from retrievers.postgres.catalogue import Catalogue, filterable_fields
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.testing import HashEmbedder
 

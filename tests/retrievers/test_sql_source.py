@@ -28,7 +28,7 @@ from retrievers.ingest.run import ingest
 from retrievers.postgres import sql_execution
 from retrievers.postgres.aggregate_sql import compile_filter
 from retrievers.postgres.catalogue import Catalogue, filterable_fields
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.embedded import EmbeddedServer
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.postgres.sql_guard import judge_statement

@@ -24,7 +24,7 @@ from retrievers.ingest.jobs.worker import Worker
 from retrievers.ingest.readers import file_input as reading
 from retrievers.ingest.report import IngestReport
 from retrievers.ingest.run import ingest
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.sandbox import ProcessLimits as Bounds
 from retrievers.sandbox import Sandbox
 from retrievers.sync import mirror_run as mirroring

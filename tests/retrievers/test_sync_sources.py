@@ -26,7 +26,7 @@ from retrievers.http.page_fetcher import Fetcher
 from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.worker import Worker
 from retrievers.ingest.run import ingest
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.sync.deletion_guard import DeletionLimits
 from retrievers.sync.mirror_run import Mirror, MirrorReport, bind_run
 from retrievers.sync.schedule import MirrorScheduler

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from retrievers.core.errors import BadRequest
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.tenants import SELF_SERVICE_SETTINGS, SETTING_NAMES, Tenants, TenantSettings
 
 

@@ -19,7 +19,7 @@ from retrievers.ingest.run import ingest
 from retrievers.postgres import field_values as reading
 from retrievers.postgres import visible_collections
 from retrievers.postgres.catalogue import Catalogue
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.embedded import EmbeddedServer
 from retrievers.postgres.server.schema_migrations import ROLES, SQL_ROLE, migrate, packaged_migrations
 from retrievers.testing import HashEmbedder

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from retrievers.core.types import ALL_PRINCIPALS, Collection, Viewer
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 KINDS = {
     "version": "it was split or analysed by another version of signalbox: run `signalbox rebuild {name}`",

@@ -28,8 +28,8 @@ from retrievers.ingest.preparation import PreparedDocument
 from retrievers.ingest.retired_collections import delete_retired_collection
 from retrievers.ingest.rows import to_tsvector
 from retrievers.postgres import indexes
-from retrievers.postgres.database import Database, Row
-from retrievers.postgres.row_batches import fetch_in_batches
+from retrievers.postgres.connections.database import Database, Row
+from retrievers.postgres.connections.row_batches import fetch_in_batches
 
 Progress = Callable[[int], None]
 """Called with the number of documents compared so far."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from retrievers.core.file_positions import positions_from_json
 from retrievers.ingest.preparation import Passage, PreparedDocument
-from retrievers.postgres.database import Row
+from retrievers.postgres.connections.database import Row
 from retrievers.text import bm25
 
 

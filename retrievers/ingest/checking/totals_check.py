@@ -16,7 +16,7 @@ from retrievers.core.types import Collection
 from retrievers.ingest import collections, field_statistics
 from retrievers.ingest.checking.check_report import MAX_EXAMPLES, ErrorNames, ErrorsByKind
 from retrievers.ingest.derived_data import update_derived_data
-from retrievers.postgres.database import Row
+from retrievers.postgres.connections.database import Row
 from retrievers.text import analysis, bm25, chunking
 
 _PAGE = 1000

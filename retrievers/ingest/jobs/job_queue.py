@@ -20,8 +20,8 @@ from retrievers.ingest.jobs import job_statements as sql
 from retrievers.ingest.jobs.delivery import Delivery
 from retrievers.ingest.jobs.job_types import DeadLetter, Job, JobContent, Lease, LostLease
 from retrievers.ingest.report import Failure
-from retrievers.postgres.database import Database, Row
-from retrievers.postgres.row_batches import fetch_in_batches
+from retrievers.postgres.connections.database import Database, Row
+from retrievers.postgres.connections.row_batches import fetch_in_batches
 
 MAX_WAITING = 1000
 """Maximum number of unfinished jobs of one tenant."""

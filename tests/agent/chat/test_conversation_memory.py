@@ -10,7 +10,7 @@ from agent.chat.conversation_memory import KEPT, WINDOW, ConversationMemory, Sto
 from agent.llm.model_factory import open_model
 from agent.testing import Fault, ScriptedServer
 from agent.types import Message
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 
 def turns(first: int, last: int) -> list[StoredTurn]:

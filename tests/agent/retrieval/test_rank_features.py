@@ -27,7 +27,7 @@ from retrievers.core.types import ChunkId, FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
 from retrievers.postgres.api_keys import ApiKeyStore
 from retrievers.postgres.catalogue import Catalogue
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 from retrievers.testing import HashEmbedder
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

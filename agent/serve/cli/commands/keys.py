@@ -96,7 +96,7 @@ def _run_with_keys(action: Callable[["ApiKeyStore"], Awaitable[int]]) -> int:
     from agent.service.factory import database_addresses
     from agent.settings import load_settings
     from retrievers.postgres.api_keys import ApiKeyStore
-    from retrievers.postgres.database import Database
+    from retrievers.postgres.connections.database import Database
 
     async def run() -> int:
         with database_addresses(load_settings()) as (owner, service):

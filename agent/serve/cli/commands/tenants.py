@@ -91,7 +91,7 @@ def _run_with_metering(action: Callable[["Metering", "Settings"], Awaitable[int]
     from agent.service.factory import database_addresses
     from agent.service.metering import Metering
     from agent.settings import load_settings
-    from retrievers.postgres.database import Database
+    from retrievers.postgres.connections.database import Database
 
     async def run() -> int:
         settings = load_settings()

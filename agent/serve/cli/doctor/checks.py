@@ -105,7 +105,7 @@ def _without_password(address: str) -> str:
 
 
 async def _check_database(settings: Settings) -> CheckResult:
-    from retrievers.postgres.database import Database
+    from retrievers.postgres.connections.database import Database
 
     try:
         with database_addresses(settings) as (owner, service):
@@ -286,7 +286,7 @@ async def _check_prompt_fields(settings: Settings) -> CheckResult:
 async def _tenant_collections(settings: Settings) -> Sequence[Collection] | None:
     """Return the tenant's collections; None if the database is unavailable."""
     from retrievers.postgres.catalogue import Catalogue
-    from retrievers.postgres.database import Database
+    from retrievers.postgres.connections.database import Database
 
     try:
         with database_addresses(settings) as (owner, service):

@@ -13,7 +13,7 @@ from agent.settings import Settings, is_span_export_configured
 from retrievers.core.errors import RetrievalError
 from retrievers.core.optional_dependencies import install_command
 from retrievers.postgres.api_keys import ApiKeyStore
-from retrievers.postgres.database import Database
+from retrievers.postgres.connections.database import Database
 
 HOST, PORT = "127.0.0.1", 8000
 """Default address of `signalbox serve`."""

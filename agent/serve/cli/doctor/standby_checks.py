@@ -8,7 +8,7 @@ from agent.serve.cli.doctor.check_result import CheckResult
 from agent.service.factory import database_addresses
 from agent.settings import Settings
 from retrievers.core.errors import RetrievalError
-from retrievers.postgres.standbys import Fault, StandbyStatus
+from retrievers.postgres.connections.standbys import Fault, StandbyStatus
 
 _LOOKS, _LOOK_EVERY_S = 15, 0.2
 _ADVICE: dict[Fault, str] = {
@@ -23,7 +23,7 @@ _ADVICE: dict[Fault, str] = {
 
 async def check_standbys(settings: Settings) -> list[CheckResult]:
     """Return a check of each standby in READ_URLS; one failed check if the database can't be opened."""
-    from retrievers.postgres.database import Database
+    from retrievers.postgres.connections.database import Database
 
     if not settings.read_urls:
         return []

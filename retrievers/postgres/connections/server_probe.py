@@ -7,7 +7,7 @@ from psycopg import AsyncConnection
 
 from retrievers.core.errors import Unavailable
 from retrievers.core.timeouts import wait_within
-from retrievers.postgres.connection_pool import LOGIN_RIGHTS, Row
+from retrievers.postgres.connections.pool import LOGIN_RIGHTS, Row
 from retrievers.postgres.server.errors import SOURCE, first_line
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 

@@ -20,15 +20,16 @@ from psycopg.conninfo import conninfo_to_dict
 from retrievers.core.errors import Unavailable
 from retrievers.core.principals import check_principals, check_tenant
 from retrievers.core.types import Viewer
-from retrievers.postgres.connection_pool import (
+from retrievers.postgres.connections.pool import (
     LOGIN_RIGHTS,
     ConnectionPool,
     PoolUsage,
     autocommit_work,
     transaction_work,
 )
-from retrievers.postgres.connection_pool import Row as Row
-from retrievers.postgres.read_routing import ReadRouter
+from retrievers.postgres.connections.pool import Row as Row
+from retrievers.postgres.connections.read_routing import ReadRouter
+from retrievers.postgres.connections.standbys import StandbyMonitor
 from retrievers.postgres.server.errors import convert_server_errors, first_line
 from retrievers.postgres.server.schema_migrations import (
     SERVICE_ROLE,
@@ -38,7 +39,6 @@ from retrievers.postgres.server.schema_migrations import (
     refuse_pooler,
     service_conninfo,
 )
-from retrievers.postgres.standbys import StandbyMonitor
 
 
 class Database:
@@ -177,7 +177,7 @@ class Database:
         Args:
             statement: a statement that returns rows; a write needs RETURNING.
             parameters: PostgreSQL settings for this transaction only.
-            prepare: see `connection_pool.transaction_work`.
+            prepare: see `pool.transaction_work`.
         """
         with convert_server_errors():
             return await self.primary.run(

@@ -6,7 +6,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor
 
-from retrievers.postgres.database import Row
+from retrievers.postgres.connections.database import Row
 
 
 async def fetch_in_batches(cursor: AsyncCursor[Row], each: int = 1000) -> list[Row]:

@@ -7,9 +7,9 @@ import psycopg
 
 from retrievers.core.errors import Unavailable
 from retrievers.core.types import PLATFORM, Viewer
-from retrievers.postgres.connection_pool import ConnectionPool, Returned, Row, Work, autocommit_work, transaction_work
+from retrievers.postgres.connections.pool import ConnectionPool, Returned, Row, Work, autocommit_work, transaction_work
+from retrievers.postgres.connections.standbys import Standby, StandbyMonitor, StandbyStatus
 from retrievers.postgres.server.errors import convert_server_errors, is_server_error
-from retrievers.postgres.standbys import Standby, StandbyMonitor, StandbyStatus
 
 
 class ReadRouter:
@@ -74,7 +74,7 @@ class ReadRouter:
 
         Args:
             current: read from the primary while it answers, to see the newest state.
-            prepare: see `connection_pool.transaction_work`.
+            prepare: see `pool.transaction_work`.
         """
         with convert_server_errors():
             return await self.run(

@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from retrievers.core.errors import Unavailable
-from retrievers.postgres.connection_pool import ConnectionPool
+from retrievers.postgres.connections.pool import ConnectionPool
+from retrievers.postgres.connections.server_probe import LateAnswer, ServerProbe, ServerState, UnboundLogin
 from retrievers.postgres.server.errors import SOURCE
 from retrievers.postgres.server.schema_migrations import check_conninfo
-from retrievers.postgres.server_probe import LateAnswer, ServerProbe, ServerState, UnboundLogin
 
 _EVERY_S = 0.5
 """Interval between state requests to a server, in seconds."""
