@@ -14,8 +14,8 @@ from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, ResultTable,
 from retrievers.postgres import sql_execution
 from retrievers.postgres.aggregate_sql import compile_aggregate
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.sql_guard import judge_statement
-from retrievers.postgres.sql_guard_lexer import MAX_BYTES
+from retrievers.postgres.guard.guard import judge_statement
+from retrievers.postgres.guard.lexer import MAX_BYTES
 from retrievers.postgres.sql_view import DocumentsView, DocumentsViews, describe_columns
 from retrievers.registry import Resources
 

@@ -14,7 +14,7 @@ from retrievers.core.aggregates import Aggregate, Expression
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import And, FieldCondition, Filter, Not, Or
 from retrievers.core.metadata import Scalar, is_finite, parse_date
-from retrievers.postgres.sql_guard import MAX_ROWS
+from retrievers.postgres.guard.guard import MAX_ROWS
 from retrievers.postgres.sql_view import DocumentsView, quoted_name, quoted_text
 
 _ORDER = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
@@ -28,7 +28,7 @@ def compile_aggregate(aggregate: Aggregate, wanted: Filter | None, view: Documen
     Args:
         wanted: the filter of the documents; None for all documents of the view.
     Returns:
-        A SELECT that the guard (`sql_guard.judge_statement`) accepts, unless it exceeds the guard's size limit.
+        A SELECT that the guard (`guard.judge_statement`) accepts, unless it exceeds the guard's size limit.
     Raises:
         BadRequest: a value in `between`, which names a group, does not fit the type of `group_by`.
     """

@@ -28,8 +28,8 @@ from psycopg.pq import Format, TransactionStatus
 from retrievers.core.errors import BadRequest, TooCostly, Unavailable
 from retrievers.core.types import ResultTable, Scope
 from retrievers.postgres.connections.database import Database, Row
+from retrievers.postgres.guard.guard import MAX_ROWS
 from retrievers.postgres.server.schema_migrations import SQL_ROLE
-from retrievers.postgres.sql_guard import MAX_ROWS
 from retrievers.postgres.sql_view import DocumentsView, short_name, with_short_names
 
 SOURCE = "sql"

@@ -21,7 +21,7 @@ from retrievers.core.metadata import RESERVED, Field
 from retrievers.core.types import PLATFORM, Scope
 from retrievers.postgres.catalogue import filterable_fields
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.sql_guard_allowlists import NEVER_NAMES, word_set
+from retrievers.postgres.guard.allowlists import NEVER_NAMES, word_set
 
 # Words that PostgreSQL does not accept as column names without quotes.
 _KEYWORDS = word_set(

@@ -21,7 +21,7 @@ from retrievers.core.metadata import Field
 from retrievers.core.types import PLATFORM
 from retrievers.ingest.documents import Document
 from retrievers.postgres import sql_execution
-from retrievers.postgres.sql_guard import judge_statement
+from retrievers.postgres.guard.guard import judge_statement
 from retrievers.postgres.sql_view import DocumentsViews
 
 SECRET = "internal_margin"

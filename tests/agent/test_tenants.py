@@ -25,7 +25,7 @@ from retrievers.core.types import PLATFORM
 from retrievers.ingest.documents import Document
 from retrievers.ingest.readers.file_input import read_record
 from retrievers.postgres import sql_execution
-from retrievers.postgres.sql_guard import judge_statement
+from retrievers.postgres.guard.guard import judge_statement
 from retrievers.postgres.sql_view import DocumentsViews
 
 TENANTS = ["acme", "globex", "initech", "umbrella"]

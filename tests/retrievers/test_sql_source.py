@@ -29,9 +29,9 @@ from retrievers.postgres import sql_execution
 from retrievers.postgres.aggregate_sql import compile_filter
 from retrievers.postgres.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.connections.database import Database
+from retrievers.postgres.guard.guard import judge_statement
 from retrievers.postgres.server.embedded import EmbeddedServer
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
-from retrievers.postgres.sql_guard import judge_statement
 from retrievers.postgres.sql_view import DocumentsViews, describe_columns, make_view, short_name
 from retrievers.sql import Sql
 from retrievers.testing import HashEmbedder

@@ -11,7 +11,7 @@ from agent.serve.cli import output
 from retrievers.core.errors import BadRequest, RetrievalError
 from retrievers.core.types import ResultTable, Scope, Viewer
 from retrievers.postgres import sql_execution
-from retrievers.postgres.sql_guard import GuardVerdict, judge_statement
+from retrievers.postgres.guard.guard import GuardVerdict, judge_statement
 from retrievers.postgres.sql_view import DocumentsView, DocumentsViews
 
 if TYPE_CHECKING:

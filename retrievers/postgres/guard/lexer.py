@@ -9,7 +9,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
-from retrievers.postgres.sql_guard_allowlists import (
+from retrievers.postgres.guard.allowlists import (
     BEFORE_BRACKET,
     FUNCTIONS,
     KEYWORDS,

@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlglot import exp
 
-from retrievers.postgres.sql_guard_allowlists import FUNCTIONS, ROW_FUNCTIONS, TYPES
-from retrievers.postgres.sql_guard_lexer import StatementRefused
-from retrievers.postgres.sql_guard_nodes import VIEW, check_clauses, check_node
+from retrievers.postgres.guard.allowlists import FUNCTIONS, ROW_FUNCTIONS, TYPES
+from retrievers.postgres.guard.lexer import StatementRefused
+from retrievers.postgres.guard.nodes import VIEW, check_clauses, check_node
 
 MAX_VIEWS = 8
 MAX_JOINED_VIEWS = 3

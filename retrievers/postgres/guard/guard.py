@@ -1,7 +1,7 @@
 """The guard of the SQL source: judges an untrusted statement without running it.
 
-It scans the text (`sql_guard_lexer`), parses it with sqlglot, and checks every node, name and function in its scope
-against allow-lists (`sql_guard_resolver`, `sql_guard_nodes`). The text that runs is the original with a LIMIT, because
+It scans the text (`lexer`), parses it with sqlglot, and checks every node, name and function in its scope
+against allow-lists (`resolver`, `nodes`). The text that runs is the original with a LIMIT, because
 printing the parsed tree changes the meaning of some statements. PostgreSQL's own permissions are the second barrier
 (`sql_execution`).
 """
@@ -16,9 +16,9 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.parsers.postgres import PostgresParser
 from sqlglot.tokenizer_core import TokenType
 
-from retrievers.postgres.sql_guard_allowlists import FUNCTIONS, KEYWORDS, TYPES, UNITS
-from retrievers.postgres.sql_guard_lexer import ScannedStatement, StatementRefused, scan_statement
-from retrievers.postgres.sql_guard_resolver import NameResolver
+from retrievers.postgres.guard.allowlists import FUNCTIONS, KEYWORDS, TYPES, UNITS
+from retrievers.postgres.guard.lexer import ScannedStatement, StatementRefused, scan_statement
+from retrievers.postgres.guard.resolver import NameResolver
 
 MAX_ROWS = 1000
 _LOG = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from sqlglot import exp
 from sqlglot.expressions import DataType
 
-from retrievers.postgres.sql_guard_allowlists import FUNCTIONS, TYPES, word_set
-from retrievers.postgres.sql_guard_lexer import StatementRefused
+from retrievers.postgres.guard.allowlists import FUNCTIONS, TYPES, word_set
+from retrievers.postgres.guard.lexer import StatementRefused
 
 VIEW = "documents"
 MAX_EXPONENT = 10
@@ -36,7 +36,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-# Parser classes of functions that `sql_guard_lexer` has already allowed under their PostgreSQL names.
+# Parser classes of functions that `lexer` has already allowed under their PostgreSQL names.
 _RENAMED = {
     "ApproxQuantile", "ArrayConcat", "ArrayContains", "ArraySize", "Cast", "Ceil", "Chr", "Concat", "ConcatWs",
     "DateBin", "Explode", "ExplodingGenerateSeries", "Extract", "GenerateSeries", "GroupConcat", "JSONBObjectAgg",

@@ -1,0 +1,1 @@
+"""Take an untrusted statement: return the text that may run, or the reason why it is refused."""
