@@ -15,7 +15,7 @@ from retrievers.core.filters import filter_to_jsonpath
 from retrievers.core.types import Card, Hit, Query
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.hits import hits_from_rows
+from retrievers.postgres.documents.hits import hits_from_rows
 from retrievers.registry import Resources
 from retrievers.text import bm25
 from retrievers.text.document_ids import candidate_chunk_ids, find_id_candidates

@@ -19,7 +19,7 @@ from retrievers.core.types import Card, Collection, Hit, Query, Scope
 from retrievers.embed import Embedder, cosine_scale
 from retrievers.embed.embedders import Embedders
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.hits import hits_from_rows
+from retrievers.postgres.documents.hits import hits_from_rows
 from retrievers.registry import Resources
 
 CARD = Card(name="vector", good_for="meaning: paraphrases and questions whose words are not in the text")

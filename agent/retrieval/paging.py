@@ -15,7 +15,7 @@ from agent.retrieval.fusion import FusedHit
 from agent.settings import Settings
 from agent.types import MAX_COMPLETE, MAX_TOP_K, AugmentRequest, Intent, Request
 from retrievers.core.types import ChunkId
-from retrievers.postgres.document_listing import DocumentListing
+from retrievers.postgres.documents.listing import DocumentListing
 
 COMPLETE_DEPTH = 1000
 """Minimum hits requested from each source for a complete list. Documents without a hit follow them, ordered by id."""

@@ -8,7 +8,7 @@ from retrievers.core.filters import Filter
 from retrievers.core.protocol_checks import holds_documents
 from retrievers.core.types import Chunk, ChunkId, Retriever, Scope
 from retrievers.postgres.catalogue import Catalogue
-from retrievers.postgres.document_listing import DocumentListing
+from retrievers.postgres.documents.listing import DocumentListing
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from retrievers.ingest.report import IngestReport, Progress
 from retrievers.ingest.run import ingest
 from retrievers.postgres.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.stored_documents import StoredDocument, read_document
+from retrievers.postgres.documents.stored import StoredDocument, read_document
 from retrievers.sync import manifest
 
 

@@ -20,8 +20,8 @@ from retrievers.core.types import ChunkId, Viewer, unrestricted_viewer
 from retrievers.ingest.readers.record import MAX_ID_CHARACTERS
 from retrievers.ingest.readers.text_cleaning import printable
 from retrievers.postgres import feedback
+from retrievers.postgres.documents.stored import existing_ids
 from retrievers.postgres.feedback import Opinion
-from retrievers.postgres.stored_documents import existing_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

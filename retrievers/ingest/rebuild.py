@@ -33,7 +33,7 @@ from retrievers.ingest.preparation import PreparedDocument
 from retrievers.ingest.shadow_collection import open_shadow_collection
 from retrievers.ingest.target_collection import MAX_DIMENSION
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.indexes import ensure_vector_index
+from retrievers.postgres.documents.indexes import ensure_vector_index
 from retrievers.text import analysis, bm25, chunking
 
 Progress = Callable[[int], None]

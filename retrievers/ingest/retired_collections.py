@@ -5,7 +5,7 @@ import time
 from retrievers.core.types import unrestricted_viewer
 from retrievers.ingest import collections
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.indexes import drop_unused_embedder
+from retrievers.postgres.documents.indexes import drop_unused_embedder
 
 _DOCUMENTS, _ROWS = 200, 5000
 _TABLES = ("changed", "term", "field_value", "field_count", "field_word")

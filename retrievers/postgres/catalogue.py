@@ -13,14 +13,14 @@ from retrievers.core.file_positions import positions_from_json
 from retrievers.core.filters import Filter, matches_filter
 from retrievers.core.metadata import RESERVED, Field
 from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
-from retrievers.postgres import document_listing as listing_of
 from retrievers.postgres import feedback
 from retrievers.postgres.connections.database import Database, Row
 from retrievers.postgres.description_drafts import draft_description, read_sample
+from retrievers.postgres.documents import listing as listing_of
+from retrievers.postgres.documents.stored import DocumentKey, DocumentPhrases, read_phrases
 from retrievers.postgres.field_values import FieldValueReader, PartFieldValues, merge_values, shared_document_nouns
 from retrievers.postgres.field_values import filterable_fields as filterable_fields
 from retrievers.postgres.filtered_values import count_filtered_values
-from retrievers.postgres.stored_documents import DocumentKey, DocumentPhrases, read_phrases
 from retrievers.postgres.visible_collections import VisibleCollections
 from retrievers.text.document_ids import MOST_IDS, infer_document_nouns
 
@@ -235,13 +235,13 @@ class Catalogue:
         return await feedback.document_scores(self._reads, scope, documents)
 
     async def phrases(self, scope: Scope, documents: Collected[DocumentKey]) -> Mapping[DocumentKey, DocumentPhrases]:
-        """Return the key terms and questions given with each document, see `documents.read_phrases`."""
+        """Return the key terms and questions given with each document, see `stored.read_phrases`."""
         return await read_phrases(self._reads, scope, documents)
 
     async def documents(
         self, scope: Scope, wanted: Filter | None, known: Sequence[ChunkId], *, skip: int, most: int
     ) -> listing_of.DocumentListing:
-        """List the documents that satisfy a filter; see `retrievers.postgres.document_listing.list_documents`.
+        """List the documents that satisfy a filter; see `retrievers.postgres.documents.listing.list_documents`.
 
         The result has their number, and the first passages of documents that have no passage in `known`.
         """

@@ -1,7 +1,7 @@
 """Rows of the searches as hits."""
 
 from retrievers.core.types import ChunkId, Collection, Hit, Query, Scope
-from retrievers.postgres.hits import hits_from_rows
+from retrievers.postgres.documents.hits import hits_from_rows
 
 QUERY = Query("x", "en", Scope("t", (Collection(7, "t", "docs"), Collection(8, "0", "shared"))), limit=3)
 

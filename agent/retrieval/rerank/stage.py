@@ -24,7 +24,7 @@ from retrievers.core.filters import Filter
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import Scope
 from retrievers.postgres.catalogue import Catalogue
-from retrievers.postgres.stored_documents import DocumentPhrases
+from retrievers.postgres.documents.stored import DocumentPhrases
 
 RERANK_POOL = 64
 """Number of top hits that are reranked, whatever page is asked for."""

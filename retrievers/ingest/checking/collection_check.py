@@ -27,9 +27,9 @@ from retrievers.ingest.loaded_documents import LoadedDocument, load_documents, p
 from retrievers.ingest.preparation import PreparedDocument
 from retrievers.ingest.retired_collections import delete_retired_collection
 from retrievers.ingest.rows import to_tsvector
-from retrievers.postgres import indexes
 from retrievers.postgres.connections.database import Database, Row
 from retrievers.postgres.connections.row_batches import fetch_in_batches
+from retrievers.postgres.documents import indexes
 
 Progress = Callable[[int], None]
 """Called with the number of documents compared so far."""
