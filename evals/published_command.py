@@ -9,7 +9,7 @@ import typer
 from evals.options import AsJson, Changes, settings_of
 
 if TYPE_CHECKING:
-    from retrievers.postgres.evaluations import Evaluation
+    from retrievers.postgres.accounts.evaluations import Evaluation
 
 _COLUMNS = ("name", "tenant", "collections", "dataset", "questions", "failed runs", "measured (UTC)", "measures")
 

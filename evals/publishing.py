@@ -9,9 +9,9 @@ from agent.service.factory import database_addresses
 from agent.settings import Settings
 from evals.datasets import Dataset
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.postgres import evaluations
+from retrievers.postgres.accounts import evaluations
+from retrievers.postgres.accounts.evaluations import Evaluation, EvaluationFigures
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.evaluations import Evaluation, EvaluationFigures
 
 Json = dict[str, Any]
 

@@ -50,7 +50,7 @@ LIMITS = (
     "agent.records.trace_store._DRAIN_S", "agent.records.trace_store._WRITE_S", "agent.service.metering._DRAIN_S",
     "agent.service.metering._WRITE_S", "retrievers.embed.cosine_scale._PATIENCE_S", "retrievers.local.PATIENCE_S",
     "retrievers.postgres.cooccurrence_reader.PATIENCE_S",
-    "retrievers.postgres.api_keys.TIMEOUT_S", "retrievers.postgres.connections.server_probe.TIMEOUT_S",
+    "retrievers.postgres.accounts.api_keys.TIMEOUT_S", "retrievers.postgres.connections.server_probe.TIMEOUT_S",
 )  # fmt: skip
 
 # What is the same for every test is loaded once per process: the trusted certificates, 0.05 s for each HTTP client, and

@@ -11,8 +11,8 @@ from prometheus_client.metrics_core import Metric
 from agent.observe.metrics import gauge, labelled_counter, prometheus_text
 from retrievers.core.errors import Unavailable
 from retrievers.core.timeouts import wait_within
+from retrievers.postgres.accounts.evaluations import Evaluation, list_evaluations
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.evaluations import Evaluation, list_evaluations
 
 _TIMEOUT_S = 1.0
 # Seconds for which figures are reused: otherwise frequent requests would each query the database.

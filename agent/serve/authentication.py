@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from agent.errors import BadSetting
 from retrievers.core.principals import check_principals
 from retrievers.core.types import ALL_PRINCIPALS, Viewer
-from retrievers.postgres.api_keys import InvalidKey
+from retrievers.postgres.accounts.api_keys import InvalidKey
 
 if TYPE_CHECKING:
     from agent.service.service import Service

@@ -53,7 +53,7 @@ from retrievers.ingest.readers.file_input import TEXT_RECOGNITION
 from retrievers.ingest.rebuild import CollectionRebuilder
 from retrievers.ingest.report import IngestReport, OnWrite, Progress
 from retrievers.ingest.run import ingest
-from retrievers.postgres.api_keys import ApiKeyStore
+from retrievers.postgres.accounts.api_keys import ApiKeyStore
 from retrievers.postgres.catalogue import Catalogue
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.embedded import EmbeddedServer

@@ -16,8 +16,8 @@ from agent.llm.token_estimates import estimate_tokens
 from retrievers.core.errors import BadRequest, QuotaUsedUp, Unavailable
 from retrievers.core.log_filter import RepetitionFilter
 from retrievers.core.timeouts import wait_within
+from retrievers.postgres.accounts.tenants import Tenants, TenantState
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.tenants import Tenants, TenantState
 
 _GATHER_S, _REST_S, _WRITE_S, _DRAIN_S = 0.25, 5.0, 2.0, 3.0
 """In seconds: time to collect usage before a write, pause after a failed write, limit of one write, limit of the last

@@ -19,9 +19,9 @@ from retrievers.core.filters import filter_to_json
 from retrievers.core.types import ChunkId, Viewer, unrestricted_viewer
 from retrievers.ingest.readers.record import MAX_ID_CHARACTERS
 from retrievers.ingest.readers.text_cleaning import printable
-from retrievers.postgres import feedback
+from retrievers.postgres.accounts import feedback
+from retrievers.postgres.accounts.feedback import Opinion
 from retrievers.postgres.documents.stored import existing_ids
-from retrievers.postgres.feedback import Opinion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,8 +40,8 @@ from agent.types import LEAST_TIMEOUT_S, Answer, AskRequest, AugmentRequest, Pro
 from retrievers.core.errors import BadRequest
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import Viewer
-from retrievers.postgres.api_keys import ApiKeyStore
-from retrievers.postgres.tenants import SELF_SERVICE_SETTINGS
+from retrievers.postgres.accounts.api_keys import ApiKeyStore
+from retrievers.postgres.accounts.tenants import SELF_SERVICE_SETTINGS
 
 AnyRequest = TypeVar("AnyRequest", bound=Request)
 _NOTABLE_WAIT_S = 0.05

@@ -21,7 +21,7 @@ from retrievers import registry
 from retrievers.core.errors import BadRequest, join_names
 from retrievers.core.types import Retriever
 from retrievers.ingest.collections import check_collection_name
-from retrievers.postgres.tenants import SELF_SERVICE_SETTINGS, SETTING_NAMES, TenantSettings, TenantState
+from retrievers.postgres.accounts.tenants import SELF_SERVICE_SETTINGS, SETTING_NAMES, TenantSettings, TenantState
 
 MOST_PER_DAY = 10**15
 

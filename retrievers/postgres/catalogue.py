@@ -13,7 +13,7 @@ from retrievers.core.file_positions import positions_from_json
 from retrievers.core.filters import Filter, matches_filter
 from retrievers.core.metadata import RESERVED, Field
 from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
-from retrievers.postgres import feedback
+from retrievers.postgres.accounts import feedback
 from retrievers.postgres.connections.database import Database, Row
 from retrievers.postgres.description_drafts import draft_description, read_sample
 from retrievers.postgres.documents import listing as listing_of

@@ -29,7 +29,7 @@ from agent.service.service import Service
 from agent.settings import Settings
 from retrievers.core.errors import Unavailable
 from retrievers.ingest.documents import Document
-from retrievers.postgres.api_keys import FRESH_S
+from retrievers.postgres.accounts.api_keys import FRESH_S
 
 
 @pytest.fixture

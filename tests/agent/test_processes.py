@@ -24,7 +24,7 @@ from psycopg.conninfo import make_conninfo
 from agent.observe.metrics import merge_processes
 from agent.serve.http.admission import Gates
 from agent.serve.process.connection_counts import ConnectionCounts
-from retrievers.postgres import evaluations
+from retrievers.postgres.accounts import evaluations
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 

@@ -13,7 +13,7 @@ from agent.serve.process.testing import run_server
 from agent.service.factory import open_service
 from agent.settings import Settings
 from retrievers.core.optional_dependencies import install_command
-from retrievers.postgres.api_keys import ApiKeyStore
+from retrievers.postgres.accounts.api_keys import ApiKeyStore
 from retrievers.postgres.connections.database import Database
 
 

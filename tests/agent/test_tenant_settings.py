@@ -28,8 +28,8 @@ from agent.testing import ScriptedServer
 from agent.types import Answer
 from retrievers.core.errors import BadRequest, QuotaUsedUp
 from retrievers.ingest.documents import Document
+from retrievers.postgres.accounts.tenants import Tenants
 from retrievers.postgres.connections.read_routing import ReadRouter
-from retrievers.postgres.tenants import Tenants
 
 DOCS = [
     Document(

@@ -28,8 +28,8 @@ from evals import publishing
 from evals.cli import app
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.ingest.documents import Document
-from retrievers.postgres.evaluations import list_evaluations
-from retrievers.postgres.evaluations import publish_figures as store
+from retrievers.postgres.accounts.evaluations import list_evaluations
+from retrievers.postgres.accounts.evaluations import publish_figures as store
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = {"oven": "The oven is cleaned every Friday.", "lamp": "The lamp in the tower is lit at dusk."}

@@ -13,8 +13,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from retrievers.core.errors import BadRequest, Unavailable
-from retrievers.postgres import api_keys as module
-from retrievers.postgres.api_keys import ApiKeyStore, InvalidKey
+from retrievers.postgres.accounts import api_keys as module
+from retrievers.postgres.accounts.api_keys import ApiKeyStore, InvalidKey
 from retrievers.postgres.connections.database import Database
 
 

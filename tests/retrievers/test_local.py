@@ -34,7 +34,7 @@ from retrievers.embed import Vectors
 from retrievers.ingest.documents import NOTHING_SEARCHABLE, Document
 from retrievers.ingest.readers.file_input import read_record
 from retrievers.local import Local
-from retrievers.postgres.api_keys import ApiKeyStore
+from retrievers.postgres.accounts.api_keys import ApiKeyStore
 from retrievers.postgres.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE

@@ -30,7 +30,7 @@ from retrievers.embed.onnx_embedder import OnnxEmbedder
 from retrievers.ingest.documents import Document
 from retrievers.ingest.preparation import field_values
 from retrievers.postgres import visible_collections
-from retrievers.postgres.api_keys import ApiKeyStore
+from retrievers.postgres.accounts.api_keys import ApiKeyStore
 from retrievers.postgres.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE

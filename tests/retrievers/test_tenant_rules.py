@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from retrievers.core.errors import BadRequest
+from retrievers.postgres.accounts.tenants import SELF_SERVICE_SETTINGS, SETTING_NAMES, Tenants, TenantSettings
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.tenants import SELF_SERVICE_SETTINGS, SETTING_NAMES, Tenants, TenantSettings
 
 
 def rows(url: str, statement: str) -> list[Any]:

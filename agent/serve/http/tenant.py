@@ -14,7 +14,7 @@ from agent.serve.http.json_body import JsonBody
 from agent.serve.http.native import json_response, openapi_response
 from agent.service import metering
 from agent.service.tenancy import TenantChanges
-from retrievers.postgres.tenants import SELF_SERVICE_SETTINGS, TenantState
+from retrievers.postgres.accounts.tenants import SELF_SERVICE_SETTINGS, TenantState
 
 
 class TenantValues(BaseModel):

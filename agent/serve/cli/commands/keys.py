@@ -10,7 +10,7 @@ import typer
 from agent.serve.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from retrievers.postgres.api_keys import ApiKeyRecord, ApiKeyStore
+    from retrievers.postgres.accounts.api_keys import ApiKeyRecord, ApiKeyStore
 
 app = typer.Typer(
     help="API keys: each belongs to one tenant and gives access only to that tenant's documents.", no_args_is_help=True
@@ -95,7 +95,7 @@ def _run_with_keys(action: Callable[["ApiKeyStore"], Awaitable[int]]) -> int:
     """Open the database, run one action and close it; no model or embedder is loaded."""
     from agent.service.factory import database_addresses
     from agent.settings import load_settings
-    from retrievers.postgres.api_keys import ApiKeyStore
+    from retrievers.postgres.accounts.api_keys import ApiKeyStore
     from retrievers.postgres.connections.database import Database
 
     async def run() -> int:

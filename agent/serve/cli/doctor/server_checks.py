@@ -12,7 +12,7 @@ from agent.service.factory import database_addresses
 from agent.settings import Settings, is_span_export_configured
 from retrievers.core.errors import RetrievalError
 from retrievers.core.optional_dependencies import install_command
-from retrievers.postgres.api_keys import ApiKeyStore
+from retrievers.postgres.accounts.api_keys import ApiKeyStore
 from retrievers.postgres.connections.database import Database
 
 HOST, PORT = "127.0.0.1", 8000
