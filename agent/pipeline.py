@@ -47,7 +47,7 @@ from retrievers.core.filters import Filter
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import Retriever, Scope, Viewer
 from retrievers.embed import Embedder
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.text import chinese_dictionary
 
 _FOUND = 2  # the status `found` in `_status_rank`

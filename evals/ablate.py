@@ -26,7 +26,7 @@ from evals.significance import holm_correction, paired_difference
 from evals.timing import summary
 from retrievers.core.errors import BadRequest, RetrievalError, join_names
 from retrievers.core.metadata import Field
-from retrievers.postgres.catalogue import filterable_fields
+from retrievers.postgres.catalogue.catalogue import filterable_fields
 
 Judgement = Literal["earns its place", "costs", "earns and costs", "no difference", "failed"]
 """Judgement of the setting in force: it "earns its place" if the alternative is worse, and "costs" if it is better."""

@@ -15,7 +15,7 @@ from evals.corpus import TENANT, Note, store_corpus
 from evals.datasets import CORPUS, EVERY_SPLIT, QRELS, QUERIES, Dataset, lines, load
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Collection, Scope, Viewer
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from evals.reading import filter_verdict
 from retrievers.core.errors import BadRequest, join_names
 from retrievers.core.filters import And, Filter
 from retrievers.core.types import Scope
-from retrievers.postgres.catalogue import filterable_fields
+from retrievers.postgres.catalogue.catalogue import filterable_fields
 
 MOST_PARTS = 1000
 """Maximum number of document ids in one statement."""

@@ -24,7 +24,7 @@ from retrievers.core.filters import And, Filter, Or, matches_filter
 from retrievers.core.types import Scope
 from retrievers.ingest.documents import Document
 from retrievers.ingest.readers.file_input import read_paths
-from retrievers.postgres.catalogue import filterable_fields
+from retrievers.postgres.catalogue.catalogue import filterable_fields
 
 Json = dict[str, Any]
 _WITHOUT_FILTER = frozenset([CALCULATED, "analytic"])

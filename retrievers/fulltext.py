@@ -13,7 +13,7 @@ from pgvector import SparseVector
 
 from retrievers.core.filters import filter_to_jsonpath
 from retrievers.core.types import Card, Hit, Query
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.documents.hits import hits_from_rows
 from retrievers.registry import Resources

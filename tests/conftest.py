@@ -49,7 +49,7 @@ LIMITS = (
     "agent.observe.health._DATABASE_TIMEOUT_S",
     "agent.records.trace_store._DRAIN_S", "agent.records.trace_store._WRITE_S", "agent.service.metering._DRAIN_S",
     "agent.service.metering._WRITE_S", "retrievers.embed.cosine_scale._PATIENCE_S", "retrievers.local.PATIENCE_S",
-    "retrievers.postgres.cooccurrence_reader.PATIENCE_S",
+    "retrievers.postgres.catalogue.cooccurrence_reader.PATIENCE_S",
     "retrievers.postgres.accounts.api_keys.TIMEOUT_S", "retrievers.postgres.connections.server_probe.TIMEOUT_S",
 )  # fmt: skip
 

@@ -27,7 +27,7 @@ from agent.types import (
 )
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import Chunk, Scope
-from retrievers.postgres.catalogue import filterable_fields
+from retrievers.postgres.catalogue.catalogue import filterable_fields
 
 if TYPE_CHECKING:
     from agent.answering.decision_record import DecisionRecord

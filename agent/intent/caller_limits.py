@@ -30,7 +30,7 @@ from retrievers.core.filters import And, Filter, describe_filter, filter_keys, f
 from retrievers.core.metadata import Field
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import Card, FieldCatalogue, FieldValues, Scope
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.text.chinese_dictionary import second_search_translation
 from retrievers.text.folding import fold
 

@@ -28,8 +28,8 @@ from retrievers.core.timeouts import wait_within
 from retrievers.core.types import Collection, Hit, Query, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.embed.embedders import Embedders
-from retrievers.postgres.catalogue import Catalogue
-from retrievers.postgres.field_values import PartFieldValues
+from retrievers.postgres.catalogue.catalogue import Catalogue
+from retrievers.postgres.catalogue.field_values import PartFieldValues
 from retrievers.text import chinese_dictionary
 from retrievers.text.analysis import analyse
 from retrievers.text.folding import fold

@@ -41,7 +41,7 @@ from retrievers.core.filters import Filter
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import Card, FieldCatalogue, Scope
 from retrievers.embed import Embedder
-from retrievers.postgres.catalogue import Catalogue, filterable_fields
+from retrievers.postgres.catalogue.catalogue import Catalogue, filterable_fields
 from retrievers.text import chinese_dictionary
 from retrievers.text.analysis import analyse
 from retrievers.text.document_ids import candidate_chunk_ids, sole_id

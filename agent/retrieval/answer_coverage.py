@@ -12,7 +12,7 @@ from agent.intent.reading import question_language
 from agent.retrieval.fusion import FusedHit
 from agent.retrieval.plan_execution import StepResult
 from retrievers.core.types import ChunkId, Scope
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.text import chinese_dictionary
 from retrievers.text.bm25 import idf
 from retrievers.text.question_terms import analyse_question

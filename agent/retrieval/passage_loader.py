@@ -7,7 +7,7 @@ from agent.retrieval.fusion import FusedHit
 from retrievers.core.filters import Filter
 from retrievers.core.protocol_checks import holds_documents
 from retrievers.core.types import Chunk, ChunkId, Retriever, Scope
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.postgres.documents.listing import DocumentListing
 
 

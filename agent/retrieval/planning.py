@@ -20,7 +20,7 @@ from retrievers.core.protocol_checks import holds_documents
 from retrievers.core.types import Query, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.embed.embedders import Embedders
-from retrievers.postgres.catalogue import filterable_fields
+from retrievers.postgres.catalogue.catalogue import filterable_fields
 from retrievers.text.chinese_dictionary import translate_if_needed
 
 

@@ -15,7 +15,7 @@ from agent.types import Intent
 from retrievers.core.errors import BadDocument, Unavailable
 from retrievers.core.metadata import Field, MetadataValues, flatten_metadata, normalise_metadata
 from retrievers.core.timeouts import wait_within
-from retrievers.postgres.catalogue import Catalogue, filterable_fields
+from retrievers.postgres.catalogue.catalogue import Catalogue, filterable_fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from retrievers.core.timeouts import wait_within
 from retrievers.core.types import ChunkId, Retriever
 from retrievers.embed import Embedder
 from retrievers.embed.embedders import Embedders
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from agent.types import Intent
 from retrievers.core.types import ChunkId, Hit, Query, Retriever, Scope, TermCounter
 from retrievers.embed import cosine_scale
 from retrievers.embed.embedders import Embedders
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.text.analysis import analyse
 from retrievers.text.bm25 import idf
 from retrievers.text.chinese_dictionary import contains_chinese

@@ -5,7 +5,7 @@ from agent.settings import Settings
 from agent.types import Request
 from retrievers.core.errors import BadRequest, join_names
 from retrievers.core.types import Scope
-from retrievers.postgres.catalogue import filterable_fields
+from retrievers.postgres.catalogue.catalogue import filterable_fields
 
 OPTION_NAMES = ("fusion", "lexical_weight", "depth", "rank_features")
 

@@ -9,7 +9,7 @@ from retrievers.core.errors import BadRequest, UnknownCollection, join_names
 from retrievers.core.filters import Filter, parse_filter
 from retrievers.core.protocol_checks import holds_documents
 from retrievers.core.types import Retriever, Scope, Viewer
-from retrievers.postgres.catalogue import Catalogue, filterable_fields
+from retrievers.postgres.catalogue.catalogue import Catalogue, filterable_fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter
 from retrievers.core.timeouts import abandon_task, wait_within
 from retrievers.core.types import Chunk, ChunkId, Query, Retriever
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 
 MODEL_UNAVAILABLE = "intent_model_unavailable"
 """Entry in `SearchResults.degraded`: a model was asked to read the question but gave no usable reading in time."""

@@ -24,7 +24,7 @@ from retrievers.ingest.jobs import job_queue as queue
 from retrievers.ingest.jobs.worker import Worker
 from retrievers.ingest.report import IngestReport, Progress
 from retrievers.ingest.run import ingest
-from retrievers.postgres.catalogue import Catalogue, filterable_fields
+from retrievers.postgres.catalogue.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.documents.stored import StoredDocument, read_document
 from retrievers.sync import manifest

@@ -54,7 +54,7 @@ from retrievers.ingest.rebuild import CollectionRebuilder
 from retrievers.ingest.report import IngestReport, OnWrite, Progress
 from retrievers.ingest.run import ingest
 from retrievers.postgres.accounts.api_keys import ApiKeyStore
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.embedded import EmbeddedServer
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE

@@ -16,7 +16,7 @@ from retrievers.core.types import Card, Hit, Query
 from retrievers.http.json_client import JsonClient, ProviderRefusal
 from retrievers.http.provider_hits import ProviderHit, clean_text, convert_provider_hits, safe_link
 from retrievers.ingest.readers.text_cleaning import one_line
-from retrievers.postgres.catalogue import filterable_fields
+from retrievers.postgres.catalogue.catalogue import filterable_fields
 
 _PROVIDERS: Mapping[str, ModuleType] = {
     "bailian": bailian,

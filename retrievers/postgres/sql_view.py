@@ -19,7 +19,7 @@ from typing import Any
 from retrievers.core.errors import BadRequest
 from retrievers.core.metadata import RESERVED, Field
 from retrievers.core.types import PLATFORM, Scope
-from retrievers.postgres.catalogue import filterable_fields
+from retrievers.postgres.catalogue.catalogue import filterable_fields
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.guard.allowlists import NEVER_NAMES, word_set
 

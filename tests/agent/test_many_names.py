@@ -18,7 +18,7 @@ from agent.settings import Settings
 from retrievers.core.metadata import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
-from retrievers.postgres import catalogue as stored
+from retrievers.postgres.catalogue import catalogue as stored
 
 WORDS = "payment search cache queue index".split()
 VALUES = dict.fromkeys((" ".join(words) for words in list(product(WORDS, repeat=5))[:1000]), 1)

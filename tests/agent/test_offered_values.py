@@ -201,7 +201,7 @@ async def test_without_a_filter_the_documents_are_not_looked_at(service: Service
 async def test_where_the_documents_cannot_be_looked_at_in_time_nothing_is_offered(
     service: Service, owner_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("retrievers.postgres.cooccurrence_reader.PATIENCE_S", 0.2)
+    monkeypatch.setattr("retrievers.postgres.catalogue.cooccurrence_reader.PATIENCE_S", 0.2)
     with psycopg.connect(owner_url) as other:
         # Nobody reads documents until this transaction ends; the searches read passages.
         other.execute("LOCK TABLE signalbox.document IN ACCESS EXCLUSIVE MODE")

@@ -18,7 +18,7 @@ from agent.testing import ScriptedServer
 from agent.types import Result
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.documents import Document
-from retrievers.postgres import description_drafts
+from retrievers.postgres.catalogue import description_drafts
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.connections.read_routing import ReadRouter
 

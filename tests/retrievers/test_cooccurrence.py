@@ -9,8 +9,8 @@ from retrievers.core.cooccurrence import Cooccurrence
 from retrievers.core.types import Viewer
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
-from retrievers.postgres import cooccurrence_reader, field_values
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue import cooccurrence_reader, field_values
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.postgres.connections.database import Database
 from retrievers.testing import HashEmbedder
 
@@ -69,7 +69,7 @@ async def test_a_document_that_the_viewer_may_not_read_is_not_counted(database: 
 async def test_of_many_or_large_documents_nothing_is_kept(database: Database, monkeypatch: pytest.MonkeyPatch):
     found = await read(database, document("a", team="infra"), document("b", team="hr"))
     assert found.documents_with_field("team").bit_count() == 2
-    for module in ("retrievers.core.cooccurrence", "retrievers.postgres.field_values"):
+    for module in ("retrievers.core.cooccurrence", "retrievers.postgres.catalogue.field_values"):
         monkeypatch.setattr(f"{module}.MOST_DOCUMENTS", 1)
         assert (await read_again(database)).having == {}
         monkeypatch.setattr(f"{module}.MOST_DOCUMENTS", 2)

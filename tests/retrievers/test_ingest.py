@@ -26,7 +26,7 @@ from retrievers.ingest.derived_data import update_derived_data
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.report import IngestReport
 from retrievers.ingest.run import ingest
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.postgres.connections.database import Database
 from retrievers.testing import HashEmbedder
 from retrievers.text import bm25

@@ -24,7 +24,7 @@ from retrievers.embed.embedders import Embedders
 from retrievers.fulltext import FullText
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.testing import HashEmbedder

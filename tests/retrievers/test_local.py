@@ -35,7 +35,7 @@ from retrievers.ingest.documents import NOTHING_SEARCHABLE, Document
 from retrievers.ingest.readers.file_input import read_record
 from retrievers.local import Local
 from retrievers.postgres.accounts.api_keys import ApiKeyStore
-from retrievers.postgres.catalogue import Catalogue, filterable_fields
+from retrievers.postgres.catalogue.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.sandbox import CancelCheck

@@ -29,9 +29,9 @@ from retrievers.embed import Embedder
 from retrievers.embed.onnx_embedder import OnnxEmbedder
 from retrievers.ingest.documents import Document
 from retrievers.ingest.preparation import field_values
-from retrievers.postgres import visible_collections
 from retrievers.postgres.accounts.api_keys import ApiKeyStore
-from retrievers.postgres.catalogue import Catalogue, filterable_fields
+from retrievers.postgres.catalogue import visible_collections
+from retrievers.postgres.catalogue.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
 from retrievers.testing import HashEmbedder

@@ -27,7 +27,7 @@ from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres import sql_execution
 from retrievers.postgres.aggregate_sql import compile_filter
-from retrievers.postgres.catalogue import Catalogue, filterable_fields
+from retrievers.postgres.catalogue.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.guard.guard import judge_statement
 from retrievers.postgres.server.embedded import EmbeddedServer

@@ -16,9 +16,9 @@ from retrievers.core.types import PLATFORM, FieldValues
 from retrievers.ingest import collections, document_store
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
-from retrievers.postgres import field_values as reading
-from retrievers.postgres import visible_collections
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue import field_values as reading
+from retrievers.postgres.catalogue import visible_collections
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.embedded import EmbeddedServer
 from retrievers.postgres.server.schema_migrations import ROLES, SQL_ROLE, migrate, packaged_migrations

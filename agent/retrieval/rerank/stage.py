@@ -23,7 +23,7 @@ from retrievers.core.errors import BadRequest, Unavailable, join_names
 from retrievers.core.filters import Filter
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import Scope
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.postgres.documents.stored import DocumentPhrases
 
 RERANK_POOL = 64

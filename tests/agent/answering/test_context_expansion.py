@@ -19,7 +19,7 @@ from agent.types import Citation, Context, Prompt
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.types import Chunk, ChunkId
 from retrievers.ingest.documents import Document
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.text.chunking import split_passages
 
 PLENTY = 100_000

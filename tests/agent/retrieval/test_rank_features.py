@@ -26,7 +26,7 @@ from retrievers.core.metadata import Field, MetadataValues
 from retrievers.core.types import ChunkId, FieldCatalogue, FieldValues
 from retrievers.ingest.documents import Document
 from retrievers.postgres.accounts.api_keys import ApiKeyStore
-from retrievers.postgres.catalogue import Catalogue
+from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.postgres.connections.database import Database
 from retrievers.testing import HashEmbedder
 

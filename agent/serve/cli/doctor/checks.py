@@ -285,7 +285,7 @@ async def _check_prompt_fields(settings: Settings) -> CheckResult:
 
 async def _tenant_collections(settings: Settings) -> Sequence[Collection] | None:
     """Return the tenant's collections; None if the database is unavailable."""
-    from retrievers.postgres.catalogue import Catalogue
+    from retrievers.postgres.catalogue.catalogue import Catalogue
     from retrievers.postgres.connections.database import Database
 
     try:

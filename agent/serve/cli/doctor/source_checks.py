@@ -79,7 +79,7 @@ async def _check_search(title: str, source: Retriever, shown: str, timeout_s: fl
 
 async def _check_collections(title: str, one: NamedSource, settings: Settings) -> CheckResult:
     """Check that the settings' tenant has every collection of a group."""
-    from retrievers.postgres.catalogue import Catalogue
+    from retrievers.postgres.catalogue.catalogue import Catalogue
     from retrievers.postgres.connections.database import Database
 
     shown = f"collections {', '.join(one.collections)}"

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from retrievers.core.metadata import Field, fields_from_json
 from retrievers.core.types import Collection, Viewer
+from retrievers.postgres.catalogue.field_values import VISIBLE_FIELDS
 from retrievers.postgres.connections.database import Row
 from retrievers.postgres.connections.read_routing import ReadRouter
-from retrievers.postgres.field_values import VISIBLE_FIELDS
 
 _COLLECTIONS = f"""
     SELECT k.number, k.tenant, k.name, e.name, e.number, e.dimension, k.documents, k.chunks, k.mean_length, k.languages,

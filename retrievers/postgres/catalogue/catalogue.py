@@ -14,14 +14,19 @@ from retrievers.core.filters import Filter, matches_filter
 from retrievers.core.metadata import RESERVED, Field
 from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
 from retrievers.postgres.accounts import feedback
+from retrievers.postgres.catalogue.description_drafts import draft_description, read_sample
+from retrievers.postgres.catalogue.field_values import (
+    FieldValueReader,
+    PartFieldValues,
+    merge_values,
+    shared_document_nouns,
+)
+from retrievers.postgres.catalogue.field_values import filterable_fields as filterable_fields
+from retrievers.postgres.catalogue.filtered_values import count_filtered_values
+from retrievers.postgres.catalogue.visible_collections import VisibleCollections
 from retrievers.postgres.connections.database import Database, Row
-from retrievers.postgres.description_drafts import draft_description, read_sample
 from retrievers.postgres.documents import listing as listing_of
 from retrievers.postgres.documents.stored import DocumentKey, DocumentPhrases, read_phrases
-from retrievers.postgres.field_values import FieldValueReader, PartFieldValues, merge_values, shared_document_nouns
-from retrievers.postgres.field_values import filterable_fields as filterable_fields
-from retrievers.postgres.filtered_values import count_filtered_values
-from retrievers.postgres.visible_collections import VisibleCollections
 from retrievers.text.document_ids import MOST_IDS, infer_document_nouns
 
 _TERMS = "SELECT * FROM signalbox.term_counts(%(scope)s, %(tenants)s, %(among)s, %(terms)s)"

@@ -13,8 +13,8 @@ from typing import Any
 from retrievers.core.cooccurrence import MOST_DOCUMENTS
 from retrievers.core.metadata import RESERVED, Field, fields_from_json
 from retrievers.core.types import PLATFORM, FieldCatalogue, FieldValues, Scope
+from retrievers.postgres.catalogue.cooccurrence_reader import build_cooccurrence, read_field_rows
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.cooccurrence_reader import build_cooccurrence, read_field_rows
 from retrievers.text.folding import fold
 
 MAX_VALUES = 1000
