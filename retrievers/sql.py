@@ -11,12 +11,12 @@ from typing import Any
 
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, ResultTable, Scope
-from retrievers.postgres import sql_execution
-from retrievers.postgres.aggregate_sql import compile_aggregate
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.guard.guard import judge_statement
 from retrievers.postgres.guard.lexer import MAX_BYTES
-from retrievers.postgres.sql_view import DocumentsView, DocumentsViews, describe_columns
+from retrievers.postgres.sql import execution
+from retrievers.postgres.sql.aggregate import compile_aggregate
+from retrievers.postgres.sql.view import DocumentsView, DocumentsViews, describe_columns
 from retrievers.registry import Resources
 
 CARD = Card(
@@ -83,7 +83,7 @@ class Sql:
                 statement = _accepted(statement, view)
         else:
             statement = _accepted(query.statement or "", view)
-        return await sql_execution.run_statement(self.database, query.scope, view, statement)
+        return await execution.run_statement(self.database, query.scope, view, statement)
 
     async def columns(self, scope: Scope) -> Mapping[str, str]:
         """Return column name to type of the view `documents`, for a model that writes statements."""

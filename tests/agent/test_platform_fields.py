@@ -20,9 +20,9 @@ from retrievers.core.errors import BadRequest
 from retrievers.core.metadata import Field
 from retrievers.core.types import PLATFORM
 from retrievers.ingest.documents import Document
-from retrievers.postgres import sql_execution
 from retrievers.postgres.guard.guard import judge_statement
-from retrievers.postgres.sql_view import DocumentsViews
+from retrievers.postgres.sql import execution
+from retrievers.postgres.sql.view import DocumentsViews
 
 SECRET = "internal_margin"
 ASKED = "Which windmill notes are there?"
@@ -122,7 +122,7 @@ async def over_mcp(service: Service) -> list[Any]:
 async def in_statements(service: Service) -> list[Any]:
     scope = await service.catalogue.scope("acme", "shared", fresh=True)
     view = await DocumentsViews(service.database).of(scope)
-    table = await sql_execution.run_statement(
+    table = await execution.run_statement(
         service.database, scope, view, judge_statement("SELECT * FROM documents", view.columns).sql or ""
     )
     assert "team" in view.columns

@@ -31,9 +31,9 @@ from retrievers.core.errors import BadFilter, BadRequest, Unavailable
 from retrievers.core.filters import FieldCondition, Filter, filter_to_json
 from retrievers.core.types import Card, Chunk, ChunkId, Hit, Query, ResultTable, Scope
 from retrievers.ingest.documents import Document
-from retrievers.postgres import sql_execution
 from retrievers.postgres.connections.database import Database
-from retrievers.postgres.sql_view import DocumentsViews
+from retrievers.postgres.sql import execution
+from retrievers.postgres.sql.view import DocumentsViews
 
 
 @pytest.fixture
@@ -562,7 +562,7 @@ async def test_statements_that_take_too_long_switch_the_sql_source_off_for_nobod
 
         async def search(self, query: Query) -> list[Hit]:
             view = await DocumentsViews(teams.database).of(query.scope)
-            await sql_execution.run_statement(teams.database, query.scope, view, "SELECT pg_sleep(10)", timeout_s=0.05)
+            await execution.run_statement(teams.database, query.scope, view, "SELECT pg_sleep(10)", timeout_s=0.05)
             return []
 
     asked = reading(teams, sql=Calculating(Card("sql", "", "metadata")))  # type: ignore[arg-type]

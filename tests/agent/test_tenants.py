@@ -24,9 +24,9 @@ from retrievers.core.errors import BadRequest, NotFound, Unavailable, UnknownCol
 from retrievers.core.types import PLATFORM
 from retrievers.ingest.documents import Document
 from retrievers.ingest.readers.file_input import read_record
-from retrievers.postgres import sql_execution
 from retrievers.postgres.guard.guard import judge_statement
-from retrievers.postgres.sql_view import DocumentsViews
+from retrievers.postgres.sql import execution
+from retrievers.postgres.sql.view import DocumentsViews
 
 TENANTS = ["acme", "globex", "initech", "umbrella"]
 DOCUMENTS = 6
@@ -157,7 +157,7 @@ class Visitor:
         view = await DocumentsViews(self._service.database).of(scope)
         verdict = judge_statement("SELECT * FROM documents ORDER BY id", view.columns)
         assert verdict.sql is not None
-        table = await sql_execution.run_statement(self._service.database, scope, view, verdict.sql)
+        table = await execution.run_statement(self._service.database, scope, view, verdict.sql)
         assert len(table.rows) == DOCUMENTS
         return table
 

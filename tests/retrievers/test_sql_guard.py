@@ -11,7 +11,7 @@ import pytest
 from retrievers.postgres.guard.allowlists import NEVER_NAMES
 from retrievers.postgres.guard.guard import MAX_ROWS, GuardVerdict, judge_statement
 from retrievers.postgres.guard.lexer import MAX_BYTES
-from retrievers.postgres.sql_view import quoted_name
+from retrievers.postgres.sql.view import quoted_name
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_sql.py")))
 COLUMNS: dict[str, str] = DATA["COLUMNS"]

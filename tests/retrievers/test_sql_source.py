@@ -25,14 +25,14 @@ from retrievers.core.metadata import Field
 from retrievers.core.types import PLATFORM, Collection, Query, ResultTable, Scope
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
-from retrievers.postgres import sql_execution
-from retrievers.postgres.aggregate_sql import compile_filter
 from retrievers.postgres.catalogue.catalogue import Catalogue, filterable_fields
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.guard.guard import judge_statement
 from retrievers.postgres.server.embedded import EmbeddedServer
 from retrievers.postgres.server.schema_migrations import SERVICE_ROLE
-from retrievers.postgres.sql_view import DocumentsViews, describe_columns, make_view, short_name
+from retrievers.postgres.sql import execution
+from retrievers.postgres.sql.aggregate import compile_filter
+from retrievers.postgres.sql.view import DocumentsViews, describe_columns, make_view, short_name
 from retrievers.sql import Sql
 from retrievers.testing import HashEmbedder
 
@@ -128,7 +128,7 @@ async def own_scope(database: Database, tenant: str = A) -> Scope:
 
 async def unguarded(database: Database, statement: str, timeout_s: float = 3.0) -> ResultTable:
     scope = await scope_of(database)
-    return await sql_execution.run_statement(
+    return await execution.run_statement(
         database, scope, await DocumentsViews(database).of(scope), statement, timeout_s=timeout_s
     )
 
@@ -405,11 +405,11 @@ async def test_a_list_written_as_text_is_both(service: Database):
     await ingest(service, EMBEDDER, "versions", "v", documents)
     scope = await Catalogue(service).scope("versions", "v", fresh=True)
     view = await DocumentsViews(service).of(scope)
-    table = await sql_execution.run_statement(
+    table = await execution.run_statement(
         service, scope, view, "SELECT id FROM documents WHERE version = '3.1' OR '3.1' = ANY (version_list) ORDER BY id"
     )
     assert [row[0] for row in table.rows] == ["v0", "v2", "v3", "v4"]
-    assert (await sql_execution.run_statement(service, scope, view, "SELECT version FROM documents ORDER BY id")).rows[
+    assert (await execution.run_statement(service, scope, view, "SELECT version FROM documents ORDER BY id")).rows[
         2
     ] == ("3.1, 3.2",)
     written = compile_filter(
@@ -554,7 +554,7 @@ def conditions_on(
         async with Database(url, make_conninfo(url, user=SERVICE_ROLE), size=1) as database:
             scope = Scope(tenant, (Collection(row[0], tenant, "c"),))
             statement = f"SELECT {columns} FROM documents ORDER BY id::int"  # noqa: S608
-            table = await sql_execution.run_statement(database, scope, view, statement)
+            table = await execution.run_statement(database, scope, view, statement)
         return [list(column) for column in zip(*table.rows, strict=True)]
 
     return runner.run(ask())
@@ -730,7 +730,7 @@ async def test_without_the_guard_nothing_is_written_and_nothing_foreign_read(
             if not statement.upper().lstrip("( ;\\").startswith(("SELECT", "WITH", "TABLE", "VALUES")):
                 statement = f"SELECT {statement}" if given in DATA["BAD_CALLS"] else statement
             try:
-                table = await sql_execution.run_statement(either, scope, view, statement, timeout_s=0.3)
+                table = await execution.run_statement(either, scope, view, statement, timeout_s=0.3)
             except (BadRequest, Unavailable) as refused:
                 refusals[given] = str(refused)
                 continue
@@ -774,7 +774,7 @@ async def running_beside(
         scope = await scope_of(database, B)
         view = await DocumentsViews(database).of(scope)
         await owner.execute("SELECT pg_advisory_lock(7)")
-        task = asyncio.ensure_future(sql_execution.run_statement(database, scope, view, UNTIL_UNLOCKED, timeout_s=250))
+        task = asyncio.ensure_future(execution.run_statement(database, scope, view, UNTIL_UNLOCKED, timeout_s=250))
         row = None
         while row is None:
             await asyncio.sleep(0.01)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from agent.serve.cli import output
 from retrievers.core.errors import BadRequest, RetrievalError
 from retrievers.core.types import ResultTable, Scope, Viewer
-from retrievers.postgres import sql_execution
 from retrievers.postgres.guard.guard import GuardVerdict, judge_statement
-from retrievers.postgres.sql_view import DocumentsView, DocumentsViews
+from retrievers.postgres.sql import execution
+from retrievers.postgres.sql.view import DocumentsView, DocumentsViews
 
 if TYPE_CHECKING:
     from agent.service.service import Service
@@ -45,7 +45,7 @@ async def run(
         if not as_json:
             print(output.terminal_text(verdict.sql))
         return 0
-    table = await sql_execution.run_statement(service.database, scope, view, verdict.sql)
+    table = await execution.run_statement(service.database, scope, view, verdict.sql)
     if as_json:
         output.write_json({**_verdict_json(verdict), "columns": table.columns, "rows": table.rows})
     else:
@@ -73,7 +73,7 @@ async def _run_line(
     if check or verdict.sql is None:
         return _verdict_json(verdict)
     try:
-        table = await sql_execution.run_statement(service.database, scope, view, verdict.sql)
+        table = await execution.run_statement(service.database, scope, view, verdict.sql)
     except RetrievalError as error:
         return _verdict_json(GuardVerdict(False, str(error), verdict.sql))
     return {**_verdict_json(verdict), "columns": table.columns, "rows": table.rows}

@@ -3,7 +3,7 @@
 It scans the text (`lexer`), parses it with sqlglot, and checks every node, name and function in its scope
 against allow-lists (`resolver`, `nodes`). The text that runs is the original with a LIMIT, because
 printing the parsed tree changes the meaning of some statements. PostgreSQL's own permissions are the second barrier
-(`sql_execution`).
+(`sql.execution`).
 """
 
 import logging

@@ -41,7 +41,7 @@ _LONGEST_SOCKET_FOLDER = 103 - len("/.s.PGSQL.5432.lock")
 _PASSING = re.compile("lock file|shared memory|starting up|shutting down|recovery")
 """Log lines of a temporary start failure: the previous server was just killed, or is recovering."""
 # Functions that statements of the SQL source may not call. With the first a statement could switch back to the
-# service's role (`sql_execution`), with the others it could see and end the statements of that role. The service
+# service's role (`sql.execution`), with the others it could see and end the statements of that role. The service
 # itself may call the first. Nobody else on this server needs any of them.
 _CLOSED = (
     SET_CONFIG,

@@ -30,7 +30,7 @@ from retrievers.core.types import ResultTable, Scope
 from retrievers.postgres.connections.database import Database, Row
 from retrievers.postgres.guard.guard import MAX_ROWS
 from retrievers.postgres.server.schema_migrations import SQL_ROLE
-from retrievers.postgres.sql_view import DocumentsView, short_name, with_short_names
+from retrievers.postgres.sql.view import DocumentsView, short_name, with_short_names
 
 SOURCE = "sql"
 TIMEOUT_S = 3.0

@@ -15,7 +15,7 @@ from retrievers.core.errors import BadRequest
 from retrievers.core.filters import And, FieldCondition, Filter, Not, Or
 from retrievers.core.metadata import Scalar, is_finite, parse_date
 from retrievers.postgres.guard.guard import MAX_ROWS
-from retrievers.postgres.sql_view import DocumentsView, quoted_name, quoted_text
+from retrievers.postgres.sql.view import DocumentsView, quoted_name, quoted_text
 
 _ORDER = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _LENGTH = re.compile(r"len\((.+)\)")
