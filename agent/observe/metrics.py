@@ -28,7 +28,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 class GateCounts(Protocol):
-    """Counts of a gate, which limits the number of concurrent requests; see `agent.serve.http.admission`.
+    """Counts of a gate, which limits the number of concurrent requests; see `agent.serve.http.middleware.admission`.
 
     Attributes:
         at_work: number of admitted requests in progress.

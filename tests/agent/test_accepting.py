@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock
 import pytest
 from fastapi import FastAPI
 
-from agent.serve.http.admission import Gates
+from agent.serve.http.middleware.admission import Gates
 from agent.serve.process.balanced_server import BalancedServer
 from agent.serve.process.connection_counts import ConnectionCounts
 from agent.serve.process.listening_socket import open_listener

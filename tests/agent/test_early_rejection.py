@@ -14,10 +14,10 @@ from fastapi import FastAPI
 
 from agent.observe import logs
 from agent.serve.authentication import Caller, Unauthenticated
-from agent.serve.http.admission import Gate
 from agent.serve.http.app import create_app
-from agent.serve.http.middleware import is_safe_request_id
-from agent.serve.http.queue_limit import TenantQueueLimit
+from agent.serve.http.middleware.admission import Gate
+from agent.serve.http.middleware.queue_limit import TenantQueueLimit
+from agent.serve.http.middleware.request_checks import is_safe_request_id
 from agent.serve.process import server
 from agent.serve.process.testing import run_server
 from agent.service.factory import open_service

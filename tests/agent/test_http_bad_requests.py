@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from agent.serve.http import middleware, schemas
+from agent.serve.http import schemas
 from agent.serve.http.app import create_app
 from agent.serve.http.json_body import JsonBody
+from agent.serve.http.middleware import request_checks
 from agent.serve.http.problems import Problem
 from agent.serve.http.rerank import RerankV1
 from agent.serve.http.vector_stores import VectorStoreSearch
@@ -89,7 +90,7 @@ def flaw(one: dict[str, Any], status: int, headers: dict[str, str], body: bytes)
 async def test_every_bad_request_is_refused_with_a_problem_that_names_the_field(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(middleware, "_PIECE_WITHIN_S", 0.5)
+    monkeypatch.setattr(request_checks, "_PIECE_WITHIN_S", 0.5)
     await service.ingest([Document("a", "a", "a", "We rolled back.", metadata={"team": "x", "cost": 3})], "notes")
     bad = [json.loads(line) for line in BAD.read_text(encoding="utf-8").splitlines()]
     wrong = []

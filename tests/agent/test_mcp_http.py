@@ -19,8 +19,8 @@ from mcp.client.streamable_http import streamable_http_client
 from agent import Service, open_service
 from agent.pipeline import Pipeline
 from agent.serve.authentication import open_authenticator
-from agent.serve.http.admission import Gate
 from agent.serve.http.app import create_app
+from agent.serve.http.middleware.admission import Gate
 from agent.serve.process.server import Server
 from agent.settings import Settings
 from retrievers.core.types import Card, Hit, Query

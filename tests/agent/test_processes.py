@@ -22,7 +22,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from agent.observe.metrics import merge_processes
-from agent.serve.http.admission import Gates
+from agent.serve.http.middleware.admission import Gates
 from agent.serve.process.connection_counts import ConnectionCounts
 from retrievers.postgres.accounts import evaluations
 from retrievers.postgres.connections.database import Database

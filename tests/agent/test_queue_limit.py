@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from agent.serve.http.admission import Gate, Gates
+from agent.serve.http.middleware.admission import Gate, Gates
+from agent.serve.http.middleware.queue_limit import TenantQueueLimit
 from agent.serve.http.problems import Problem
-from agent.serve.http.queue_limit import TenantQueueLimit
 
 AT_WORK, WAITING = 2, 14
 

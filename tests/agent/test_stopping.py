@@ -16,8 +16,8 @@ import pytest
 from fastapi import FastAPI
 
 from agent.serve.http import problems
-from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
+from agent.serve.http.middleware.admission import Gates
 from agent.serve.process import server as serving
 from agent.serve.process.listening_socket import finish_handshakes, open_listener, refuse_waiting_connections
 from agent.serve.process.server import Server

@@ -28,15 +28,15 @@ from agent.serve.http import (
     tenant,
     vector_stores,
 )
-from agent.serve.http.admission import AdmissionMiddleware, Gates
-from agent.serve.http.early_rejection import EarlyRejection
-from agent.serve.http.middleware import (
+from agent.serve.http.middleware.admission import AdmissionMiddleware, Gates
+from agent.serve.http.middleware.early_rejection import EarlyRejection
+from agent.serve.http.middleware.observability import CollectMetrics, Observability, ObservabilityMiddleware
+from agent.serve.http.middleware.request_checks import (
     AuthenticationMiddleware,
     BodyMiddleware,
     OriginMiddleware,
     RequestContextMiddleware,
 )
-from agent.serve.http.observability import CollectMetrics, Observability, ObservabilityMiddleware
 from agent.service.service import Service
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse
 from pydantic_core import to_jsonable_python
 
 from agent.observe.metrics import CONTENT_TYPE
-from agent.serve.http.observability import Observability
+from agent.serve.http.middleware.observability import Observability
 
 
 async def _observability(request: Request) -> Observability:

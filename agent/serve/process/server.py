@@ -21,10 +21,10 @@ from agent.intent.warmup import warm_up
 from agent.observe import logs
 from agent.serve.authentication import open_authenticator, resolve_auth_mode
 from agent.serve.http import problems
-from agent.serve.http.admission import Gates
 from agent.serve.http.app import create_app
-from agent.serve.http.early_rejection import EarlyRejection
-from agent.serve.http.observability import CollectMetrics
+from agent.serve.http.middleware.admission import Gates
+from agent.serve.http.middleware.early_rejection import EarlyRejection
+from agent.serve.http.middleware.observability import CollectMetrics
 from agent.serve.process.acceptor import Acceptor
 from agent.serve.process.half_close import HalfCloseTransport
 from agent.serve.process.listening_socket import finish_handshakes

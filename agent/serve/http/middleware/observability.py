@@ -16,7 +16,7 @@ from agent.observe.evaluation_metrics import EvaluationMetrics
 from agent.observe.health import Health
 from agent.observe.metrics import Metrics, merge_processes
 from agent.records.observers import Observer
-from agent.serve.http.admission import Gate
+from agent.serve.http.middleware.admission import Gate
 from agent.serve.http.problems import problem_of
 
 if TYPE_CHECKING:

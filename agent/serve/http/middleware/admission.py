@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.serve.authentication import Caller
+from agent.serve.http.middleware.queue_limit import TenantQueueLimit
 from agent.serve.http.problems import Problem, problem_response, stopping_problem, unavailable_problem
-from agent.serve.http.queue_limit import TenantQueueLimit
 
 _ANSWER_PATHS = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
 _WRITE_PATHS = ("/v1/documents", "/v1/files/", "/v1/collections/")

@@ -9,16 +9,17 @@ from contextvars import Context
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from agent.serve.http import middleware, problems
-from agent.serve.http.admission import overloaded_problem
-from agent.serve.http.observability import UNMATCHED, matching_route
+from agent.serve.http import problems
+from agent.serve.http.middleware import request_checks
+from agent.serve.http.middleware.admission import overloaded_problem
+from agent.serve.http.middleware.observability import UNMATCHED, matching_route
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from agent.serve.authentication import RecentTenants
-    from agent.serve.http.admission import Gates
-    from agent.serve.http.observability import Observability
+    from agent.serve.http.middleware.admission import Gates
+    from agent.serve.http.middleware.observability import Observability
 
 # The request line that almost all clients send. Any other goes to the HTTP parser and is rejected more slowly.
 _PLAIN = re.compile(rb"(GET|POST|PUT|DELETE) (/[A-Za-z0-9/._~-]{0,500})(?:\?[!-~]{0,2000})? HTTP/1\.1\r\n")
@@ -82,7 +83,7 @@ class EarlyRejection:
         gate.record_rejection(tenant)
         self._count_rejection(method, path)
         given = sent.get(b"x-request-id", b"").decode("latin-1")
-        id = given if middleware.is_safe_request_id(given) else uuid.uuid4().hex
+        id = given if request_checks.is_safe_request_id(given) else uuid.uuid4().hex
         head, body = self._answer(path)
         body = body.replace(_ID.encode(), id.encode())
         sent_too = [*headers]
@@ -96,7 +97,7 @@ class EarlyRejection:
         """Return head and body of the 503 in the error form of the path, with `_ID` in place of the request's id."""
         scope = {"path": path, "app": self._app, "state": {"request_id": _ID}}
         answer = problems.problem_response(scope, overloaded_problem())
-        middleware.add_default_headers(answer.headers)
+        request_checks.add_default_headers(answer.headers)
         lines = (b"%s: %s\r\n" % one for one in answer.raw_headers if one[0] != b"content-length")
         return b"".join([b"HTTP/1.1 503 Service Unavailable\r\n", *lines]), bytes(answer.body)
 
