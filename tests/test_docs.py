@@ -368,8 +368,8 @@ def test_the_endpoints_are_those_of_the_routes():
         for method in methods.split(", "):
             listed |= {(method, name) for name in _names(paths) if name.startswith("/")}
     served = set()
-    for path in (ROOT / "agent" / "serve" / "http").glob("*.py"):
-        module = importlib.import_module(f"agent.serve.http.{path.stem}")
+    for path in (ROOT / "agent" / "serve" / "http").rglob("*.py"):
+        module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         if hasattr(module, "router") and path.stem != "console":
             for route in module.router().routes:
                 name = re.sub(r"\{(\w+):path\}", r"{\1}", route.path)

@@ -24,8 +24,8 @@ from fastapi.responses import StreamingResponse
 from agent.pipeline import Pipeline
 from agent.serve.authentication import Caller, Unauthenticated
 from agent.serve.http.app import create_app
+from agent.serve.http.endpoints.native import service_arguments
 from agent.serve.http.middleware.admission import Gate, Gates
-from agent.serve.http.native import service_arguments
 from agent.serve.http.problems import Problem, error_formatter_for
 from agent.serve.process.testing import run_server
 from agent.service.factory import open_service

@@ -11,8 +11,8 @@ import pytest
 from agent import Service, open_service
 from agent.serve.authentication import Caller, Unauthenticated
 from agent.serve.cli import run
-from agent.serve.http import maintenance
 from agent.serve.http.app import create_app
+from agent.serve.http.endpoints import maintenance
 from agent.settings import Settings
 from agent.testing import ScriptedServer
 from retrievers.ingest.checking import totals_check

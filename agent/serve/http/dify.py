@@ -16,8 +16,8 @@ from agent.serve.http.compatibility import (
     scored_hits,
 )
 from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
+from agent.serve.http.endpoints.native import json_response, service_arguments
 from agent.serve.http.json_body import JsonBody
-from agent.serve.http.native import json_response, service_arguments
 from agent.serve.http.problems import Problem
 from agent.service.service import Service
 from agent.types import MAX_TOP_K, RankedHit, Request

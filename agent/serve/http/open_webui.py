@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 
 from agent.serve.http.compatibility import LenientModel, QueryText, document_title, require_hits
 from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
+from agent.serve.http.endpoints.native import service_arguments
 from agent.serve.http.json_body import JsonBody
-from agent.serve.http.native import service_arguments
 from agent.types import MAX_TOP_K, RankedHit, Request
 
 

@@ -18,8 +18,8 @@ from agent.chat.advisors.advisor import ChatAnswer
 from agent.serve.authentication import Caller
 from agent.serve.deadline import remaining_timeout_s
 from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
+from agent.serve.http.endpoints.native import json_response
 from agent.serve.http.json_body import JsonBody
-from agent.serve.http.native import json_response
 from agent.serve.http.openai_errors import openai_error, openai_error_fields
 from agent.serve.http.openai_requests import (
     ANSWER_MODEL,

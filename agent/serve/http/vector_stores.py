@@ -17,8 +17,8 @@ from agent.serve.http.compatibility import (
     scored_hits,
 )
 from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
+from agent.serve.http.endpoints.native import CollectionParam, json_response, service_arguments
 from agent.serve.http.json_body import JsonBody
-from agent.serve.http.native import CollectionParam, json_response, service_arguments
 from agent.serve.http.openai_errors import openai_error
 from agent.serve.http.problems import field_problem
 from agent.types import MAX_QUERY_CHARACTERS, ApiModel, RankedHit, Request

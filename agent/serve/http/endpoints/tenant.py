@@ -10,8 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.serve.authentication import Caller, Forbidden
 from agent.serve.http.dependencies import CallerDep, ServiceDep, WriterDep
+from agent.serve.http.endpoints.native import json_response, openapi_response
 from agent.serve.http.json_body import JsonBody
-from agent.serve.http.native import json_response, openapi_response
 from agent.service import metering
 from agent.service.tenancy import TenantChanges
 from retrievers.postgres.accounts.tenants import SELF_SERVICE_SETTINGS, TenantState

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends, Response
 from agent.serve.deadline import remaining_timeout_s
 from agent.serve.http import schemas
 from agent.serve.http.dependencies import ServiceDep, WaitedDep, WriterDep
-from agent.serve.http.documents import job_response
+from agent.serve.http.endpoints.documents import job_response
+from agent.serve.http.endpoints.native import CollectionParam, json_response, openapi_response
 from agent.serve.http.json_body import JsonBody
-from agent.serve.http.native import CollectionParam, json_response, openapi_response
 from retrievers.core.errors import BadRequest, join_names
 from retrievers.embed.factory import parse_name_value_pairs
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Response
 
 from agent.serve.http.dependencies import CallerDep, ServiceDep, WriterDep
-from agent.serve.http.native import json_response, openapi_response
+from agent.serve.http.endpoints.native import json_response, openapi_response
 from agent.types import ApiModel, Conversation, Kind, UserName
 from retrievers.core.types import unrestricted_viewer
 

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from agent.serve.http import schemas
 from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep, WriterDep
+from agent.serve.http.endpoints.native import CollectionParam, json_response, openapi_response
 from agent.serve.http.json_body import JsonBody
-from agent.serve.http.native import CollectionParam, json_response, openapi_response
 from agent.serve.http.problems import Problem
 from agent.types import LEAST_TIMEOUT_S
 from retrievers.core.errors import NotFound

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Path, Response
 
 from agent.serve.http import schemas
 from agent.serve.http.dependencies import ServiceDep, WriterDep
-from agent.serve.http.documents import failed_documents, job_fields
-from agent.serve.http.native import json_response, openapi_response
+from agent.serve.http.endpoints.documents import failed_documents, job_fields
+from agent.serve.http.endpoints.native import json_response, openapi_response
 from retrievers.sync.schedule import MirrorStatus, find_mirror
 
 SyncName = Annotated[str, Path(description="name of the sync's schedule, or its id", min_length=1, max_length=128)]
