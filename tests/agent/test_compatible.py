@@ -15,8 +15,8 @@ from agent.retrieval.rerank.reranker import MOST_TOTAL_CHARACTERS
 from agent.retrieval.rerank.text_reranking import MOST_EMBEDDED_PIECES, rerank_texts
 from agent.serve.authentication import Authenticator, Caller, MissingKey, Unauthenticated
 from agent.serve.http.app import create_app
-from agent.serve.http.compatibility import hit_attributes, scored_hits
-from agent.serve.http.dify_filters import OPERATORS
+from agent.serve.http.compatible.dify_filters import OPERATORS
+from agent.serve.http.compatible.shared import hit_attributes, scored_hits
 from agent.serve.process.testing import run_server
 from agent.settings import Settings
 from agent.types import RankedHit

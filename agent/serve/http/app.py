@@ -10,7 +10,8 @@ from starlette.routing import Route
 
 from agent.serve import authentication
 from agent.serve.authentication import Authenticator, RecentTenants
-from agent.serve.http import dify, open_webui, openai_chat, openapi, problems, rerank, vector_stores
+from agent.serve.http import openai_chat, openapi, problems, vector_stores
+from agent.serve.http.compatible import dify, open_webui, rerank
 from agent.serve.http.endpoints import console, documents, maintenance, mcp, native, records, status, syncs, tenant
 from agent.serve.http.middleware.admission import AdmissionMiddleware, Gates
 from agent.serve.http.middleware.early_rejection import EarlyRejection

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.intent.language.text import MOST_CHARACTERS
-from agent.serve.http.compatibility import (
+from agent.serve.http.compatible.shared import (
     Attribute,
     QueryText,
     document_title,

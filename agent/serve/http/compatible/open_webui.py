@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel, Field
 
-from agent.serve.http.compatibility import LenientModel, QueryText, document_title, require_hits
+from agent.serve.http.compatible.shared import LenientModel, QueryText, document_title, require_hits
 from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
 from agent.serve.http.endpoints.native import service_arguments
 from agent.serve.http.json_body import JsonBody

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 
-from agent.serve.http import dify_filters
-from agent.serve.http.compatibility import (
+from agent.serve.http.compatible import dify_filters
+from agent.serve.http.compatible.shared import (
     LenientModel,
     QueryText,
     document_title,
@@ -61,7 +61,7 @@ class Retrieval(LenientModel):
 
 
 class Record(BaseModel):
-    """A passage; its score is that of `compatibility.scored_hits`."""
+    """A passage; its score is that of `shared.scored_hits`."""
 
     content: str
     score: float

@@ -13,7 +13,7 @@ from agent.retrieval.rerank.llm import ListwiseReranker
 from agent.retrieval.rerank.reranker import MOST_TOTAL_CHARACTERS, truncate_longest
 from agent.retrieval.rerank.text_reranking import rerank_texts
 from agent.serve.authentication import Caller
-from agent.serve.http.compatibility import LenientModel, QueryText, error_response, openapi_responses
+from agent.serve.http.compatible.shared import LenientModel, QueryText, error_response, openapi_responses
 from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
 from agent.serve.http.json_body import JsonBody
 from agent.serve.http.problems import Problem
