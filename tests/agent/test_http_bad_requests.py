@@ -13,11 +13,11 @@ from pydantic import BaseModel
 
 from agent.serve.http import schemas
 from agent.serve.http.app import create_app
+from agent.serve.http.compatible.openai.vector_stores import VectorStoreSearch
 from agent.serve.http.compatible.rerank import RerankV1
 from agent.serve.http.json_body import JsonBody
 from agent.serve.http.middleware import request_checks
 from agent.serve.http.problems import Problem
-from agent.serve.http.vector_stores import VectorStoreSearch
 from agent.serve.process import server
 from agent.serve.process.testing import run_server
 from agent.serve.request_limits import find_oversized_part

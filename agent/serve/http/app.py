@@ -10,8 +10,9 @@ from starlette.routing import Route
 
 from agent.serve import authentication
 from agent.serve.authentication import Authenticator, RecentTenants
-from agent.serve.http import openai_chat, openapi, problems, vector_stores
+from agent.serve.http import openapi, problems
 from agent.serve.http.compatible import dify, open_webui, rerank
+from agent.serve.http.compatible.openai import chat, vector_stores
 from agent.serve.http.endpoints import console, documents, maintenance, mcp, native, records, status, syncs, tenant
 from agent.serve.http.middleware.admission import AdmissionMiddleware, Gates
 from agent.serve.http.middleware.early_rejection import EarlyRejection
@@ -88,7 +89,7 @@ def create_app(
         app, gates, observability, recent_tenants=recent_tenants, is_open=is_open
     )
     app.state.error_formatters = (
-        openai_chat.ERROR_FORMATTERS | vector_stores.ERROR_FORMATTERS | dify.ERROR_FORMATTERS | rerank.ERROR_FORMATTERS
+        chat.ERROR_FORMATTERS | vector_stores.ERROR_FORMATTERS | dify.ERROR_FORMATTERS | rerank.ERROR_FORMATTERS
     )
     """Functions that turn a Problem into a response, by path prefix: some clients expect another form of errors."""
     routers = [*_stateless_routers(), mcp.router()]
@@ -107,7 +108,7 @@ def _stateless_routers() -> list[APIRouter]:
 
     All applications of a process share them, because describing the parameters of all endpoints takes 0.15 s.
     """
-    # A new family of routes is added here: a module of this package with a function `router`.
+    # A new family of routes is added here: a module of `endpoints` or `compatible` with a function `router`.
     families = (
         native,
         documents,
@@ -116,7 +117,7 @@ def _stateless_routers() -> list[APIRouter]:
         syncs,
         tenant,
         status,
-        openai_chat,
+        chat,
         vector_stores,
         dify,
         rerank,

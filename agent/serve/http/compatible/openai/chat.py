@@ -17,11 +17,8 @@ from pydantic import BaseModel
 from agent.chat.advisors.advisor import ChatAnswer
 from agent.serve.authentication import Caller
 from agent.serve.deadline import remaining_timeout_s
-from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
-from agent.serve.http.endpoints.native import json_response
-from agent.serve.http.json_body import JsonBody
-from agent.serve.http.openai_errors import openai_error, openai_error_fields
-from agent.serve.http.openai_requests import (
+from agent.serve.http.compatible.openai.errors import openai_error, openai_error_fields
+from agent.serve.http.compatible.openai.requests import (
     ANSWER_MODEL,
     MODELS,
     PROMPT_MODEL,
@@ -30,7 +27,7 @@ from agent.serve.http.openai_requests import (
     check_model,
     question_fields,
 )
-from agent.serve.http.openai_schemas import (
+from agent.serve.http.compatible.openai.schemas import (
     Completion,
     CompletionChoice,
     ErrorBody,
@@ -40,6 +37,9 @@ from agent.serve.http.openai_schemas import (
     Said,
     Used,
 )
+from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
+from agent.serve.http.endpoints.native import json_response
+from agent.serve.http.json_body import JsonBody
 from agent.serve.http.problems import Problem, field_problem, logged_problem, problem_of
 from agent.service.service import Service
 from agent.types import AugmentRequest, Citation, FinishReason, Result, Usage

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.intent.language.text import MOST_CHARACTERS
+from agent.serve.http.compatible.openai.errors import openai_error
 from agent.serve.http.compatible.shared import (
     Attribute,
     QueryText,
@@ -19,7 +20,6 @@ from agent.serve.http.compatible.shared import (
 from agent.serve.http.dependencies import CallerDep, ServiceDep, WaitedDep
 from agent.serve.http.endpoints.native import CollectionParam, json_response, service_arguments
 from agent.serve.http.json_body import JsonBody
-from agent.serve.http.openai_errors import openai_error
 from agent.serve.http.problems import field_problem
 from agent.types import MAX_QUERY_CHARACTERS, ApiModel, RankedHit, Request
 from retrievers.core.errors import BadFilter
@@ -42,7 +42,7 @@ class RankingOptions(ApiModel):
 
     Attributes:
         ranker: "none" keeps the fused order; the other values mean the configured reranker, if any.
-        score_threshold: hits with a lower score are dropped, see `compatibility.scored_hits`.
+        score_threshold: hits with a lower score are dropped, see `shared.scored_hits`.
     """
 
     ranker: Literal["none", "auto", "default-2024-11-15"] | None = None
