@@ -517,7 +517,7 @@ def test_the_program_ingests_and_answers_in_separate_processes(home: Path):
     done = program(home, "retrieve", "主轴承", "--json", env=plain)
     assert json.loads(done.stdout)["hits"][0]["text"] == "每年冬天给主轴承上油 😀"
     done = program(home, "retrieve", "主轴承", env=plain)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     assert "?????" in done.stdout
 
     done = program(home, "retrieve", "oil", "--top-k", "x")
