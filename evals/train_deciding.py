@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import lightgbm
 import numpy as np
@@ -83,6 +83,19 @@ class MentionExample:
     is_flag: bool
     tokens: int
     documents: bool | None = None
+
+
+class Example(Protocol):
+    """What trees learn from: the features of a candidate, whether it is right, its collection and its weight."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def held(self) -> Mapping[str, float]: ...
+    @property
+    def right(self) -> bool: ...
+    @property
+    def weight(self) -> float: ...
 
 
 def leaves_of(wanted: Json | None) -> set[tuple[str, str]]:
@@ -200,7 +213,7 @@ def sets(folders: Sequence[Path]) -> Iterator[tuple[str, ReadingData, list[Json]
         yield from _of_folder(folder)
 
 
-def known_features(examples: Sequence[MentionExample]) -> list[str]:
+def known_features(examples: Sequence[Example]) -> list[str]:
     """Return the features that occur in at least `_LEAST` examples and `_LEAST_COLLECTIONS` collections, sorted."""
     counts: Counter[str] = Counter()
     groups: dict[str, set[str]] = {}
@@ -236,7 +249,7 @@ def among(examples: Sequence[MentionExample], logits: Sequence[float]) -> list[d
     return found
 
 
-def fit(rows: Numbers, examples: Sequence[MentionExample], kinds: Sequence[Mapping[str, Any]]) -> list[Any]:
+def fit(rows: Numbers, examples: Sequence[Example], kinds: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return boosted trees, one model for each of `kinds`, which are settings of LightGBM."""
     right, weights = [one.right for one in examples], [one.weight for one in examples]
     return [lightgbm.train({**_SETTINGS, **kind}, lightgbm.Dataset(rows, right, weight=weights)) for kind in kinds]
@@ -248,7 +261,7 @@ def scores_of(trees: Sequence[Any], rows: Numbers) -> Numbers:
     return scores
 
 
-def left_out(rows: Numbers, examples: Sequence[MentionExample], kinds: Sequence[Mapping[str, Any]]) -> Numbers:
+def left_out(rows: Numbers, examples: Sequence[Example], kinds: Sequence[Mapping[str, Any]]) -> Numbers:
     """Return the raw score of each example by trees trained without its collection."""
     scores = np.zeros(len(examples))
     groups = sorted({one.group for one in examples})
@@ -261,14 +274,21 @@ def left_out(rows: Numbers, examples: Sequence[MentionExample], kinds: Sequence[
 
 def learn(
     held: Sequence[Mapping[str, float]],
-    examples: Sequence[MentionExample],
+    examples: Sequence[Example],
     features: Sequence[str],
     kinds: Sequence[Mapping[str, Any]],
+    *,
+    by_weight: bool = False,
 ) -> tuple[Json, Numbers]:
-    """Return trees as `parse_trees` reads them, and each example's logit by trees trained without its collection."""
+    """Return trees as `parse_trees` reads them, and each example's logit by trees trained without its collection.
+
+    Args:
+        by_weight: whether the probabilities are calibrated by the weights of the examples, or by their number.
+    """
     rows = matrix(held, features)
     scores = left_out(rows, examples, kinds)
-    scale, shift = fitted(scores, np.array([one.right for one in examples], float)).tolist()
+    weights = np.array([one.weight if by_weight else 1.0 for one in examples])
+    scale, shift = fitted(scores, np.array([one.right for one in examples], float), weights).tolist()
     trees = fit(rows, examples, kinds)
     made = {
         "signs": features,
@@ -279,15 +299,19 @@ def learn(
     return made, scale * scores + shift
 
 
-def fitted(inputs: Numbers, wanted: Numbers) -> Numbers:
-    """Return the weights of a logistic regression on the columns and a constant, by Newton's method."""
+def fitted(inputs: Numbers, wanted: Numbers, weights: Numbers) -> Numbers:
+    """Return the factors of a logistic regression on the columns and a constant, by Newton's method.
+
+    Args:
+        weights: of the rows.
+    """
     inputs = np.c_[inputs, np.ones(len(inputs))]
     found = np.zeros(inputs.shape[1])
     found[0] = 1.0
     for _ in range(30):
         guess = 1 / (1 + np.exp(-(inputs @ found)))
-        curve = (inputs.T * (guess * (1 - guess))) @ inputs + 1e-3 * np.eye(len(found))
-        found = found - np.linalg.solve(curve, inputs.T @ (guess - wanted))
+        curve = (inputs.T * (guess * (1 - guess) * weights)) @ inputs + 1e-3 * np.eye(len(found))
+        found = found - np.linalg.solve(curve, inputs.T @ ((guess - wanted) * weights))
     return found
 
 
@@ -299,7 +323,7 @@ def stored(node: Json) -> Any:
     return [node["split_feature"], bound, stored(node["left_child"]), stored(node["right_child"])]
 
 
-def report(examples: Sequence[MentionExample], chances: Numbers) -> None:
+def report(examples: Sequence[Example], chances: Numbers) -> None:
     """Print accuracy and calibration of the held-out probabilities, by collection."""
     for group in [*dict.fromkeys(one.group for one in examples), ""]:
         places = [place for place, one in enumerate(examples) if group in ("", one.group)]

@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 
 from agent.intent.conditions.document_numbers import document_number_nouns, is_key_field
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.conditions.question_parser import ParsedQuestion
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.reading import FILTERS_FROM
 
 PERSON = re.compile(

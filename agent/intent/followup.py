@@ -13,7 +13,8 @@ from agent.intent.analysis.negation import is_mention_negated
 from agent.intent.calculation import find_calculation, read_calculation
 from agent.intent.conditions.date_fields import is_ordered
 from agent.intent.conditions.filter_json import constraint_filter, filter_fields, is_negation, shift_years, with_field
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.conditions.question_parser import ParsedQuestion
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.conditions.versions import version_sort_key
 from agent.intent.deciding.constraints import Constraint
 from agent.intent.language import calculation_patterns, lexicon

@@ -9,7 +9,8 @@ from agent.intent import words
 from agent.intent.analysis.comparisons import find_comparisons
 from agent.intent.analysis.sentence import Sentence
 from agent.intent.conditions.filter_json import is_outside_range
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.conditions.question_parser import ParsedQuestion
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language import calculation_patterns, lexicon
 from agent.intent.model.resolution import suggested_values
 from agent.intent.time.lexer import is_day_month_ambiguous

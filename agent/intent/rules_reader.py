@@ -11,7 +11,8 @@ from agent.intent import coreference, followup
 from agent.intent.calculation import MAX_LIST_ROWS, Calculation, requested_fields
 from agent.intent.conditions.conflicts import are_contradictory, drop_nested_conditions, in_any_person_field
 from agent.intent.conditions.filter_json import Json, all_of, any_of, is_exclusion
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition, parse_question
+from agent.intent.conditions.question_parser import ParsedQuestion, parse_question
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.text import MOST_CHARACTERS, readable
 from agent.intent.reading import FILTERS_FROM
 from agent.intent.rejections import add_unread_words, find_rejections, is_partly_unread
@@ -179,9 +180,11 @@ def _with_calculation(parsed: ParsedQuestion, parse: QuestionParser) -> tuple[Pa
     """Return what was found in a question, and the calculation that it asks for; None for a search.
 
     A calculation searches no text, so a value named as a topic is a constraint: "the most documents about security".
+    So is a date that may be a topic.
     """
     calculation = calculations.find_calculation(parsed)
-    if not parsed.unused_mentions or (calculation is None and not parsed.sentence.has_calculation_word):
+    has_unused = parsed.unused_mentions or parsed.has_doubtful_dates
+    if not has_unused or (calculation is None and not parsed.sentence.has_calculation_word):
         return parsed, calculation
     counted = parse(parsed.sentence.text, counts_documents=True)
     if is_partly_unread(counted):

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from agent.intent.calculation.builder import raise_name_confidence
-from agent.intent.conditions.question_parser import StatedCondition
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.values.date_units import date_units_of
 from agent.intent.values.measures import measure_of
 from retrievers.core.types import FieldValues

@@ -593,7 +593,7 @@ def luminance(colour: list[int]) -> float:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_text_stands_out_by_four_and_a_half_to_one(visit: Callable[..., Page], dark: bool) -> None:
     page = visit(dark=dark)
-    ask(page, "Why were releases rolled back in incidents of the payments team in 2019?")
+    ask(page, "Why were releases of the payments team rolled back in incidents of 2019?")
     kinds = {
         "button.primary", "button.quiet", "button.link", ".bar nav a", ".bar nav a[aria-current]", ".brand",
         ".hint", "#question", ".options label", ".chip-text", ".chip-from", ".chip-button", ".facts dt", ".facts dd",

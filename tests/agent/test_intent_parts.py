@@ -9,7 +9,8 @@ import pytest
 
 from agent.intent.calculation import find_calculation, find_list
 from agent.intent.conditions.conflicts import are_contradictory
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition, parse_question
+from agent.intent.conditions.question_parser import ParsedQuestion, parse_question
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.abbreviations import is_abbreviation
 from agent.intent.language.numerals import parse_amount, parse_count
 from agent.intent.language.text import tokenize, words_of

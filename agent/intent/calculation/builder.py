@@ -27,7 +27,8 @@ from agent.intent.calculation.segmented_question import (
 )
 from agent.intent.calculation.simple_aggregates import read_counted_field, read_simple_aggregate
 from agent.intent.conditions.filter_json import Json, all_of, filter_values
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.conditions.question_parser import ParsedQuestion
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.identity_cache import IdentityKey
 from agent.intent.language.text import has_chinese, words_of
 from agent.intent.words import word_table

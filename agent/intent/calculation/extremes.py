@@ -15,7 +15,7 @@ from agent.intent.calculation.segmented_question import (
 )
 from agent.intent.conditions.date_fields import is_main_date_unclear, is_ordered
 from agent.intent.conditions.filter_json import Json
-from agent.intent.conditions.question_parser import StatedCondition
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.units import CURRENCIES
 from agent.intent.values.vocabulary import concepts_of
 

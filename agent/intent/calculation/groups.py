@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from agent.intent.calculation.parameters import ORDINALS, SUPERLATIVES, RankOrder, denotes_records, names_only_dates
 from agent.intent.calculation.segment import CONDITION, NUMBER, RECORD, UNKNOWN, VALUE
 from agent.intent.calculation.segmented_question import LINKING, SegmentedQuestion, UnclearCalculation
-from agent.intent.conditions.date_fields import date_field
 from agent.intent.language.lexicon import name_words
 
 _ADJECTIVES = {"annual": "year", "annually": "year"}
@@ -297,7 +296,7 @@ def _compared_periods(question: SegmentedQuestion) -> ComparedValues | None:
     """
     parsed = question.parsed
     bounds = [(dated.period.low, dated.period.high) for dated in parsed.dates]
-    if len(bounds) < 2 or len({date_field(parsed.sentence, dated) for dated in parsed.dates}) > 1:
+    if len(bounds) < 2 or len({dated.field for dated in parsed.dates}) > 1:
         return None
     name = question.date_field()
     if name is None:

@@ -16,10 +16,11 @@ from agent.intent.calculation.segmented_question import (
     blocking_words,
     words_of_kind,
 )
-from agent.intent.conditions.date_fields import date_field, is_ordered
+from agent.intent.conditions.date_fields import is_ordered
 from agent.intent.conditions.document_numbers import is_key_field
 from agent.intent.conditions.filter_json import Json, all_of, filter_values, is_exclusion
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.conditions.question_parser import ParsedQuestion
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language import lexicon
 from agent.intent.language.text import has_chinese
 from agent.intent.values.vocabulary import concepts_of
@@ -205,7 +206,7 @@ def list_calculation(
     vocabulary = parsed.sentence.vocabulary
     dates = [name for name in vocabulary.of_role("date") if is_ordered(vocabulary, name)]
     near = [name for _, named in parsed.sentence.cued_tokens for name in named if name in dates]
-    of_range = date_field(parsed.sentence, parsed.dates[0]) if parsed.dates else None
+    of_range = parsed.dates[0].field if parsed.dates else None
     order = of_range if of_range in dates else next(iter((*near, *dates)), None)
     aggregate: Json = {"op": "list", "of": order, "order": "desc" if order else None, "limit": MAX_LIST_ROWS}
     if shown:

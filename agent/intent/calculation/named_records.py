@@ -10,7 +10,8 @@ from agent.intent.analysis.negation import is_negated
 from agent.intent.calculation.modifiers import restricting_mention
 from agent.intent.calculation.segment import FILLER, RECORD, UNKNOWN, VALUE, Segment
 from agent.intent.conditions.filter_json import Json, filter_values
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.conditions.question_parser import ParsedQuestion
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.text import words_of
 from agent.intent.values.value_names import boolean_texts
 from retrievers.core.types import FieldCatalogue

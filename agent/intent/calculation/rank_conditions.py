@@ -7,7 +7,8 @@ from functools import cache
 from agent.intent.analysis.field_linking import FieldIndex
 from agent.intent.analysis.sentence import Sentence
 from agent.intent.calculation.named_records import merge_alternatives
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.conditions.question_parser import ParsedQuestion
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.lexicon import name_words
 from agent.intent.words import LANGUAGES, word_table
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from agent.intent.analysis.sentence import Sentence
-from agent.intent.conditions.question_parser import StatedCondition
+from agent.intent.conditions.stated_condition import StatedCondition
 
 UNKNOWN, VALUE, FILLER, FIELD, RECORD, CONDITION, NUMBER, MARK, UNIT = (
     "unknown", "value", "filler", "field", "record", "condition", "number", "mark", "unit",

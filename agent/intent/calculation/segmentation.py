@@ -21,7 +21,8 @@ from agent.intent.calculation.segment import (
     VALUE,
     Segment,
 )
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.conditions.question_parser import ParsedQuestion
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.calculation_patterns import is_written_as_name
 from agent.intent.language.lexicon import CHINESE_DOCUMENT_NOUNS, STOP_WORDS, name_words
 from agent.intent.language.numerals import parse_exact

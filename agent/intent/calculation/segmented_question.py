@@ -7,9 +7,10 @@ from agent.intent.analysis.field_linking import FieldIndex
 from agent.intent.calculation.modifiers import states_condition
 from agent.intent.calculation.segment import CONDITION, FIELD, FILLER, MARK, NUMBER, UNIT, UNKNOWN, Segment
 from agent.intent.calculation.segmentation import has_word
-from agent.intent.conditions.date_fields import date_field, is_main_date_unclear, main_date_field
+from agent.intent.conditions.date_fields import is_main_date_unclear, main_date_field
 from agent.intent.conditions.filter_json import Json
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.conditions.question_parser import ParsedQuestion
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.units import NUMBER as NUMBER_OF
 from agent.intent.language.units import unit_of
 from agent.intent.values.value_names import boolean_texts
@@ -251,7 +252,7 @@ class SegmentedQuestion:
         Raises:
             UnclearCalculation: the question names no date field, and several fields may be the main one.
         """
-        if self.parsed.dates and (of_range := date_field(self.parsed.sentence, self.parsed.dates[0])):
+        if self.parsed.dates and (of_range := self.parsed.dates[0].field):
             return of_range
         dates = self.columns.date_fields()
         named = [name for _, segment in self.field_segments() for name in segment.fields if name in dates]

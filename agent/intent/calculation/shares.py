@@ -4,7 +4,7 @@ from agent.intent.calculation.groups import read_compared_values, read_group, re
 from agent.intent.calculation.parameters import read_decimals, read_order
 from agent.intent.calculation.segmented_question import Calculation, SegmentedQuestion, all_conditions
 from agent.intent.conditions.filter_json import Json, all_of
-from agent.intent.conditions.question_parser import StatedCondition
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.text import has_chinese
 from agent.intent.values.vocabulary import concepts_of
 

@@ -7,7 +7,8 @@ from itertools import combinations
 from agent.intent.analysis.person_roles import role_verb_closeness
 from agent.intent.analysis.sentence import Sentence
 from agent.intent.conditions.filter_json import Json, any_of, filter_values
-from agent.intent.conditions.question_parser import ParsedQuestion, StatedCondition
+from agent.intent.conditions.question_parser import ParsedQuestion
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.deciding.best_match import closest_values
 from agent.intent.deciding.candidate_scoring import score_candidates
 from agent.intent.deciding.constraints import Constraint

@@ -5,34 +5,32 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
+from functools import cache
 
 from agent.intent.analysis.sentence import ENDS, Sentence
-from agent.intent.conditions.document_numbers import holds_years
-from agent.intent.deciding.features import cued_fields_beside, is_content_word
+from agent.intent.deciding.features import cued_fields_beside
 from agent.intent.language import lexicon
 from agent.intent.language.text import CUT, LOOSE, Token, closeness, leaves_out, stem
 from agent.intent.time.dates import DateRange
-from agent.intent.time.periods import Calendar, Period
+from agent.intent.time.periods import Period
 from agent.intent.values.value_linking import Mention
 from agent.intent.values.vocabulary import Vocabulary, concepts_of
 from agent.intent.words import word_table
 from retrievers.core.types import FieldValues
+from retrievers.text.chinese_dictionary import term_translations
 
 # Concepts of a document's main date, the likeliest first. "" is a field whose name says nothing: it ranks before the
 # dates when something takes effect or ends, which do not say when the document was made.
 _DATES = ("published", "created", "updated", "", "effective", "expires")
 _SHORTEST_PAST = 4
 _QUOTED = re.compile(r"“[^”]{3,120}”|\"[^\"]{3,120}\"|「[^」]{3,120}」|《[^》]{3,120}》")
-_HISTORY_YEARS = 20
-"""Minimum years from the end of a period to the first document, at which it is history: "beer in the 18th century"."""
 _TODAY = re.compile(r"(?:for\s+)?today|今[天日]", re.IGNORECASE)
 _STATE_NOW = re.compile(r"as (?:of|at) (?:today|now)|截[至止到](?:今[天日]|目前)", re.IGNORECASE)
 """"as of today" describes a state; it is no date of a document."""
 _STILL = re.compile(r"\b(?:still|yet|any\s?more)\b|还|仍", re.IGNORECASE)
-_MONTH_ALONE = re.compile(r"in\s+\w+$", re.IGNORECASE)
+_VERB_AFTER_ZH = re.compile(r"([\u4e00-\u9fff]{2})的")
 _NEAR = 40
 """Maximum characters between a date and the word for its field."""
-_OPENING_VERBS = frozenset("do does did is are was were can could will would should how why when".split())
 _ASKERS = frozenset("i my we our".split())
 _ASKING = frozenset("what which who when where how please show want need find list give get send mean".split())
 
@@ -58,19 +56,6 @@ def main_date_field(vocabulary: Vocabulary) -> str | None:
         return date_rank(name), name in vocabulary.date_units, -values[name].documents, str(values[name].low)
 
     return min(vocabulary.of_role("date"), key=order, default=None)
-
-
-def date_field(sentence: Sentence, one: DateRange) -> str | None:
-    """Return the date field of a range: one named nearby, else one with such texts, else the main one; None if none."""
-    fields = sentence.vocabulary.of_role("date")
-    named = named_date_field(sentence, one, fields)
-    return named or _field_written_alike(sentence, one) or main_date_field(sentence.vocabulary)
-
-
-def _field_written_alike(sentence: Sentence, one: DateRange) -> str | None:
-    """Return the only field of months or quarters that writes a range like the question, "Q3" as "2025-Q3"; or None."""
-    named = [name for name, units in sentence.vocabulary.date_units.items() if units.is_written(one.period, one.phrase)]
-    return named[0] if len(named) == 1 else None
 
 
 def named_date_field(sentence: Sentence, one: DateRange, fields: Sequence[str], *, by_noun: bool = True) -> str | None:
@@ -126,7 +111,7 @@ def choose_occurrence(one: DateRange, values: FieldValues, today: date) -> tuple
     if ahead is None or any(word in one.phrase.casefold() for word in word_table("dated")["up_to_now"]):
         return one, True
     coming = replace(one, period=ahead)
-    in_past, in_coming = (_LIKELY.index(_part_in(period, values)) for period in (past, ahead))
+    in_past, in_coming = (_LIKELY.index(part_in(period, values)) for period in (past, ahead))
     if in_past != in_coming:
         return (one if in_past > in_coming else coming), True
     if str(values.high or "")[:10] <= today.isoformat():
@@ -145,7 +130,7 @@ def for_start_field(one: DateRange, field: str) -> DateRange:
 _LIKELY = ("none", "all", "some")
 
 
-def _part_in(period: Period, values: FieldValues) -> str:
+def part_in(period: Period, values: FieldValues) -> str:
     """Return how many of a field's dates may lie in a period: "none", "all" (only if the period is open), or "some"."""
     first, last = str(values.low or "")[:10], str(values.high or "")[:10]
     low, high = (day.isoformat() if day is not None else None for day in (period.low, period.high))
@@ -176,78 +161,17 @@ def count_unnamed_words(sentence: Sentence, field: str) -> int:
     return len(words - {token.stem for token in sentence.tokens})
 
 
-def is_document_date(one: DateRange, sentence: Sentence, calendar: Calendar) -> bool:
-    """Return whether a range can be about when documents were made, and not only a part of their content.
-
-    A range after all documents ("the year 2038 problem") or inside a quoted title cannot. A range long before all
-    documents counts only if the question has a word for a date field ("published"). A month alone ("an hour repeats in
-    October") or "today" ("can one do it today") counts only with such a word or a noun for documents. A month also
-    counts beside a value, in a question in the past tense, or in one that consists of values.
-    """
-    vocabulary = sentence.vocabulary
-    dates = vocabulary.of_role("date")
-    highs = [str(vocabulary.catalogue.fields[name].high or "") for name in dates]
-    if one.period.low is not None and highs and one.period.low.isoformat() > max(*highs, calendar.today.isoformat()):
-        return False
-    before = sentence.token(sentence.index_from(one.start) - 1)
-    is_dated = before is not None and bool(abbreviated_field(before, dates))  # "injuries in March": the field inj_dt
-    is_made = any(not set(fields).isdisjoint(dates) for _, fields in sentence.cued_tokens)
-    is_title = _is_in_title(sentence.text, one) or _begins_title(sentence, one)
-    if (_is_history(vocabulary, one) and not is_made) or is_title:
-        return False
-    phrase = one.phrase.strip()
-    if _STATE_NOW.fullmatch(phrase):
-        return False
-    is_month = _MONTH_ALONE.fullmatch(phrase) is not None and not any(c.isdigit() for c in phrase)
-    is_today = _TODAY.fullmatch(phrase) is not None
-    if not is_month and not is_today:
-        return True
-    if is_today and _STILL.search(sentence.text):
-        return False
-    is_past = is_month and any(is_past_verb(token.folded) for token in sentence.tokens)
-    is_of_documents = any(sentence.is_noun(place) for place in range(len(sentence.tokens)))
-    is_of_values = is_month and (_is_beside_value(sentence, one) or _is_of_values(sentence, one))
-    return is_made or is_dated or is_past or is_of_documents or is_of_values
-
-
-def _is_history(vocabulary: Vocabulary, one: DateRange) -> bool:
-    """Return whether a period ended 20 years or more before the first document, and no numeric field holds years."""
-    lows = [str(vocabulary.catalogue.fields[name].low or "")[:4] for name in vocabulary.of_role("date")]
-    if not all(low.isdigit() for low in lows) or any(holds_years(vocabulary, n) for n in vocabulary.of_role("number")):
-        return False
-    low, high = one.period.low, one.period.high
-    return bool(lows) and low is not None and high is not None and high.year + _HISTORY_YEARS <= int(min(lows))
-
-
-def _begins_title(sentence: Sentence, one: DateRange) -> bool:
-    """Return whether a date of one word begins a title that is no value: "Saturday Night Live", not "May Lisbon"."""
-    first, after = sentence.index_from(one.start), sentence.index_from(one.end)
-    token = sentence.token(after)
-    if token is None or after - first != 1 or sentence.text[one.end : token.start] != " ":
-        return False
-    is_name = sentence.tokens[first].is_capital and token.is_capital and token.folded not in lexicon.STOP_WORDS
-    return is_name and sentence.mention_at(after) is None and not sentence.is_noun(after)
-
-
-def _is_in_title(text: str, one: DateRange) -> bool:
+def is_in_title(text: str, one: DateRange) -> bool:
     """Return whether a date is only a part of a quoted title: “Routine visit [2023-08]”."""
     quoted = [found for found in _QUOTED.finditer(text) if found.start() < one.start and one.end < found.end()]
     return any(found[0][1:-1].strip() != text[one.start : one.end].strip() for found in quoted)
 
 
-def _is_beside_value(sentence: Sentence, one: DateRange) -> bool:
-    """Return whether a date directly follows or precedes the name of a value: "Pell Sound [in November]"."""
-    if sentence.folded(0) in _OPENING_VERBS:
-        return False  # "does ice form on Tanners Bridge in January?"
-    first, last = sentence.index_from(one.start), sentence.index_from(one.end)
-    return sentence.mention_at(first - 1) is not None or sentence.mention_at(last) is not None
-
-
-def _is_of_values(sentence: Sentence, one: DateRange) -> bool:
-    """Return whether the words beside a date name values and say nothing else: "van 14, oil changes, in March"."""
-    outside = [place for place, token in enumerate(sentence.tokens) if token.end <= one.start or token.start >= one.end]
-    named = [place for place in outside if sentence.mention_at(place) is not None]
-    return bool(named) and not any(is_content_word(sentence, place) for place in outside if place not in named)
+def is_state(text: str, one: DateRange) -> bool:
+    """Return whether a date means the state of things now: "as of today", "is it still open today?"."""
+    phrase = one.phrase.strip()
+    is_still = _TODAY.fullmatch(phrase) is not None and _STILL.search(text) is not None
+    return is_still or _STATE_NOW.fullmatch(phrase) is not None
 
 
 def is_verb_of_date(sentence: Sentence, mention: Mention, dates: Sequence[DateRange]) -> bool:
@@ -290,3 +214,21 @@ def is_about_asker(sentence: Sentence, one: DateRange) -> bool:
         if sentence.mention_at(place) is not None or sentence.is_noun(place) or sentence.cue_fields(place)
     ]
     return bool(stated) and not any(place in inside for place in stated)
+
+
+def is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
+    """Return whether a verb beside a range is about something else than making documents: "[dispatched] in May"."""
+    after = _VERB_AFTER_ZH.match(sentence.text, one.end)
+    if after:
+        meant = {after[1], *(word for sense in term_translations(after[1]) for word in sense)}
+        return len(meant) > 1 and meant.isdisjoint(_date_words("makes"))
+    before = [token.folded for token in sentence.tokens if token.end <= one.start]
+    while before and before[-1] in _date_words("particle"):
+        before.pop()
+    return bool(before) and is_past_verb(before[-1]) and before[-1] not in _date_words("makes")
+
+
+@cache
+def _date_words(kind: str) -> frozenset[str]:
+    """Return a list of words about dates, in all languages: "makes" -> verbs for making documents ("written", ...)."""
+    return frozenset(word_table("dated").get(kind, ()))

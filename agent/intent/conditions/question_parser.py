@@ -4,36 +4,26 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache
 
+from agent.intent.analysis.comparisons import find_comparisons
 from agent.intent.analysis.list_lengths import read_length_conditions
-from agent.intent.analysis.negation import is_negated, negated_mentions
+from agent.intent.analysis.negation import negated_mentions
 from agent.intent.analysis.negation_words import find_negators
 from agent.intent.analysis.sentence import Sentence, topic_regions
-from agent.intent.conditions.date_fields import (
-    choose_occurrence,
-    date_field,
-    for_start_field,
-    is_about_asker,
-    is_document_date,
-    is_main_date_unclear,
-    is_past_verb,
-    is_verb_of_date,
-    named_date_field,
-)
+from agent.intent.conditions.date_conditions import DATES_FILTER_FROM, date_conditions
+from agent.intent.conditions.date_fields import is_in_title, is_past_verb, is_state, is_verb_of_date
+from agent.intent.conditions.date_scoring import StatedDate, score_dates
 from agent.intent.conditions.document_numbers import NumberCondition, is_key_field, year_conditions
 from agent.intent.conditions.existence import ExistenceCondition, read_existence_conditions, spans_without_values
 from agent.intent.conditions.filter_json import (
     Json,
     all_of,
-    any_of,
     constraint_filter,
-    date_filter,
-    negate_range,
     number_filter,
 )
 from agent.intent.conditions.flags import read_flag_conditions
 from agent.intent.conditions.number_conditions import UnclearComparison, read_number_conditions
+from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.conditions.versions import expand_version_ranges
 from agent.intent.deciding.constraints import Constraint, read_constraints
 from agent.intent.language import calculation_patterns, lexicon
@@ -45,19 +35,6 @@ from agent.intent.values.translated_names import find_pinyin_phrases, translated
 from agent.intent.values.value_linking import Mention, find_mentions
 from agent.intent.values.vocabulary import Vocabulary
 from agent.intent.words import word_table
-from retrievers.text.chinese_dictionary import term_translations
-
-
-@dataclass(frozen=True, slots=True)
-class StatedCondition:
-    """A condition that a question states at characters [start, end). `why` is the evidence for it in words, or ""."""
-
-    field: str
-    filter: Json
-    start: int
-    end: int
-    confidence: float = 1.0
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +47,21 @@ class ParsedQuestion:
         unused_mentions: names of values that make no condition: topics, and names whose meaning is unclear.
         length_conditions: conditions on the number of values in a list; calculations can apply them, searches cannot.
         unread_dates: characters [first, last) of date words that could not be read completely.
+        has_doubtful_dates: True if a range of days may be a condition, but does not filter.
         unclear_comparisons: comparisons of numbers whose field is unclear, with the reason.
         remaining_text: the question without the words of sure conditions; words of likely ones stay, to be searched.
     """
 
     sentence: Sentence
     constraints: tuple[Constraint, ...]
-    dates: tuple[DateRange, ...]
+    dates: tuple[StatedDate, ...]
     numbers: tuple[NumberCondition, ...]
     conditions: tuple[StatedCondition, ...]
     unused_mentions: tuple[Mention, ...]
     length_conditions: tuple[StatedCondition, ...] = ()
     unread_dates: tuple[tuple[int, int], ...] = ()
     unclear_comparisons: tuple[UnclearComparison, ...] = ()
+    has_doubtful_dates: bool = False
 
     @property
     def filter(self) -> Json | None:
@@ -118,15 +97,15 @@ def parse_question(
         now: the present in the time zone of the asker; dates mean days in that zone.
         more: (field, value, number of documents) looked up in fields with too many values to keep in memory.
     """
-    sentence = _to_sentence(
+    sentence = to_sentence(
         text, vocabulary, nouns, more, counts_documents=counts_documents, frequencies=frequencies or {}
     )
     crowd: Sequence[Mention] = ()
     if len(sentence.mentions) > _MOST_NAMES:
         sentence, crowd = sentence.without(sentence.mentions), sentence.mentions
-    sentence, dates, unread_dates = _with_dates(sentence, calendar)
+    sentence, scored_dates, dates, unread_dates = _with_dates(sentence, calendar)
     quantities, unclear_comparisons = read_number_conditions(sentence)
-    numbers = [*quantities, *year_conditions(sentence, dates)]
+    numbers = [*quantities, *year_conditions(sentence, [one for one in scored_dates if not one.is_possible])]
     of_years = {(one.start, one.end) for one in numbers}
     sentence = sentence.without([one for one in sentence.mentions if _names_number(sentence, one, numbers)])
     sentence = replace(sentence, used_spans=(*sentence.used_spans, *((one.start, one.end) for one in numbers)))
@@ -137,7 +116,7 @@ def parse_question(
     constraints = [*expand_version_ranges(sentence, constraints), *flags]
     dates = [one for one in dates if not any(start <= one.start and one.end <= end for start, end in of_years)]
     stated = [StatedCondition(one.field, number_filter(one), one.start, one.end) for one in numbers]
-    stated += _date_conditions(sentence, dates, now)
+    stated += date_conditions(sentence, dates, now)
     length_conditions = tuple(
         StatedCondition(name, {"type": operator, "key": f"len({name})", "value": number}, start, end)
         for name, operator, number, start, end in read_length_conditions(sentence)
@@ -146,6 +125,7 @@ def parse_question(
         sentence, tuple(constraints), tuple(dates), tuple(numbers),
         _all_conditions(sentence, constraints, stated, existing), (*crowd, *unused_mentions), length_conditions,
         tuple(unread_dates), tuple(unclear_comparisons),
+        any(one.probability < DATES_FILTER_FROM and not one.is_possible for one in scored_dates),
     )  # fmt: skip
 
 
@@ -181,7 +161,7 @@ def _end_negations(sentence: Sentence, flags: Sequence[Constraint], existing: Se
     return replace(sentence, negations={one: sentence.negations[one] if is_used(one) else ended[one] for one in ended})
 
 
-def _to_sentence(
+def to_sentence(
     text: str,
     vocabulary: Vocabulary,
     nouns: frozenset[str],
@@ -206,10 +186,30 @@ def _to_sentence(
     )  # fmt: skip
 
 
-def _with_dates(sentence: Sentence, calendar: Calendar) -> tuple[Sentence, list[DateRange], Sequence[tuple[int, int]]]:
-    """Return (sentence with dates and denials, ranges of days, characters [first, last) of unread date words)."""
-    ranges, unread = read_dates(sentence.text, calendar)
-    dates = [one for one in ranges if is_document_date(one, sentence, calendar)]
+def _with_dates(
+    sentence: Sentence, calendar: Calendar
+) -> tuple[Sentence, list[StatedDate], list[StatedDate], Sequence[tuple[int, int]]]:
+    """Return what the date words of a sentence mean.
+
+    Returns:
+        The sentence with dates and denials, all ranges of days, those that are probably conditions, and the characters
+        [first, last) of unread date words.
+    """
+    reading = read_dates(sentence.text, calendar)
+    compared = [one for one in find_comparisons(sentence)[0] if not one.is_bare] if reading.possible else []
+    possible = [
+        one for one in reading.possible if not any(each.start < one.end and one.start < each.end for each in compared)
+    ]  # "amount above 2024"
+    reading = reading._replace(possible=possible)
+    scored = score_dates(sentence, reading, calendar.today)
+    dates = [
+        one
+        for one in scored
+        if one.probability >= BOOSTS_FROM
+        and not (one.is_possible and sentence.counts_documents)
+        and not is_in_title(sentence.text, one)
+        and not is_state(sentence.text, one)
+    ]
     dates = [
         one
         for one in dates
@@ -221,7 +221,7 @@ def _with_dates(sentence: Sentence, calendar: Calendar) -> tuple[Sentence, list[
     denials = negated_mentions(sentence)
     if len(sentence.tokens) > _MOST_TOKENS:
         denials = {place: None if denied else denied for place, denied in denials.items()}
-    return replace(sentence, negations=denials), dates, unread
+    return replace(sentence, negations=denials), scored, dates, reading.unread
 
 
 def _all_conditions(
@@ -240,7 +240,7 @@ def _all_conditions(
     made = ((one, constraint_filter(one, fields)) for one in constraints)
     conditions = [StatedCondition(one.field, filter, one.start, one.end, one.confidence) for one, filter in made]
     if len(sentence.tokens) > _MOST_TOKENS:
-        stated = [replace(one, confidence=_LIKELY) for one in stated]
+        stated = [replace(one, confidence=min(one.confidence, _IN_LONG_TEXT)) for one in stated]
     conditions += stated
     known = {one.field for one in conditions if one.confidence >= FILTERS_FROM}
     conditions += [
@@ -282,82 +282,13 @@ def _document_number_nouns(vocabulary: Vocabulary) -> frozenset[str]:
 _MOST_NAMES = 48
 """Maximum number of values that a question may name. With more, none is a constraint: judging them takes seconds."""
 _MOST_TOKENS = 36
-"""Maximum tokens of an ordinary question. Dates and numbers of a longer text only boost, as they may be incidental."""
-_LIKELY = 0.8
-_GUESSED = BOOSTS_FROM
-"""Probability of a date condition if several fields may be meant: it only boosts, also after a follow-up."""
+"""Maximum tokens of an ordinary question. Dates and numbers of a longer text may be incidental."""
+_IN_LONG_TEXT = 0.8
+"""Maximum probability of a date or number in a longer text."""
 _EXISTENCE = 0.9
-_VERB_AFTER_ZH = re.compile(r"([\u4e00-\u9fff]{2})的")
-_LONGEST_PHRASE = 60
 _LEADING = re.compile(
     r"(?:\b(?:by|in|from|of|on|at|for|with|since|during|within|the|a|an|that|which|who|is|are|was|were|not|and|or)\s+)+$|"
     r"[由在从自于‘“「『\"'（(和与、]+\s*$",
     re.IGNORECASE,
 )
 _TRAILING = re.compile(r"^\s*(?:['’]s\b|[’”」』\"'）)]+|的(?=[^\u4e00-\u9fff]|$))+", re.IGNORECASE)
-
-
-def _date_conditions(sentence: Sentence, dates: Sequence[DateRange], now: datetime) -> list[StatedCondition]:
-    """Return the conditions that the ranges of days in `dates` make: one for each date field that they are about.
-
-    Several ranges of a field are alternatives, but overlapping open ones ("after 2001", "before 2024") apply together.
-    """
-    zone = now.tzinfo
-    assert zone is not None
-    by_field: dict[str, list[DateRange]] = {}
-    for one in dates:
-        name = date_field(sentence, one)
-        if name is not None:
-            by_field.setdefault(name, []).append(one)
-    conditions = []
-    for name, ranges in by_field.items():
-        denied = {is_negated(sentence, one.start, one.end, sentence.vocabulary.of_role("date")) for one in ranges}
-        if len(denied) > 1 or None in denied:
-            continue  # the meaning is unclear
-        values = sentence.vocabulary.catalogue.fields[name]
-        meant = [choose_occurrence(for_start_field(one, name), values, now.date()) for one in ranges]
-        units = sentence.vocabulary.date_units.get(name)
-        filters = [date_filter(one, values, zone, units) for one, _ in meant]
-        made = [one for one in filters if one is not None]
-        if len(made) < len(filters):
-            continue  # a range of days in a field of months
-        if denied == {True}:
-            made = [negate_range(any_of(made))] if len(made) == 1 else [{"type": "not", "filter": any_of(made)}]
-        lows = [one.period.low for one in ranges if one.period.low is not None]
-        highs = [one.period.high for one in ranges if one.period.high is not None]
-        # No day satisfies both "before 2001" and "after 2024".
-        is_open = len(lows) < len(ranges) and len(highs) < len(ranges)
-        meet = is_open and bool(lows) and bool(highs) and max(lows) < min(highs)
-        start, end = min(one.start for one in ranges), max(one.end for one in ranges)
-        if end - start >= _LONGEST_PHRASE:
-            # The ranges are too far apart for one phrase; the words between them are not about dates.
-            start, end = ranges[0].start, ranges[0].end
-        fields = sentence.vocabulary.of_role("date")
-        other = [one for one in ranges if _is_of_another_date(sentence, one)]
-        named = [named_date_field(sentence, one, fields, by_noun=False) for one in other]
-        is_guess = is_main_date_unclear(sentence.vocabulary) and not any(
-            named_date_field(sentence, one, fields) for one in ranges
-        )
-        is_sure = all(named) and all(sure for _, sure in meant)
-        is_sure = is_sure and not any(is_about_asker(sentence, one) for one in ranges)
-        confidence = _GUESSED if is_guess else 1.0 if is_sure else _LIKELY
-        conditions.append(StatedCondition(name, all_of(made) if meet else any_of(made), start, end, confidence))
-    return conditions
-
-
-def _is_of_another_date(sentence: Sentence, one: DateRange) -> bool:
-    """Return whether a verb beside a range is about something else than making documents: "[dispatched] in May"."""
-    after = _VERB_AFTER_ZH.match(sentence.text, one.end)
-    if after:
-        meant = {after[1], *(word for sense in term_translations(after[1]) for word in sense)}
-        return len(meant) > 1 and meant.isdisjoint(_date_words("makes"))
-    before = [token.folded for token in sentence.tokens if token.end <= one.start]
-    while before and before[-1] in _date_words("particle"):
-        before.pop()
-    return bool(before) and is_past_verb(before[-1]) and before[-1] not in _date_words("makes")
-
-
-@cache
-def _date_words(kind: str) -> frozenset[str]:
-    """Return a list of words about dates, in all languages: "makes" -> verbs for making documents ("written", ...)."""
-    return frozenset(word_table("dated").get(kind, ()))

@@ -37,6 +37,8 @@ _BEFORE_ITEM = re.compile(
     re.IGNORECASE,
 )
 """A comma and the next item of a list, but no question or request to a person called June: "June, can you ..."."""
+_CHANGING = ("before", "after", "since", "until", "by", "to", "between", "over", "under", "REL", "PART", "EDGE")
+"""Categories of words before a phrase that change what it means."""
 _CLOSES_ITEM = re.compile(r"\s*(?:[,;:.?!]|\s[-–—]|$)")
 _CHINESE_RELATIVE_CLAUSE = re.compile(r"[\u4e00-\u9fff]{1,4}的[\u4e00-\u9fff]")
 """A Chinese verb and noun after a date: 周五[提交的报告] ("reports submitted on Friday"), but not 周五还开门吗."""
@@ -53,10 +55,18 @@ class DateRange:
 
 
 class DateReading(NamedTuple):
-    """The ranges of a text in order, without overlap, and the characters [start, end) of date words left unread."""
+    """What the date words of a text state, in order.
+
+    Attributes:
+        ranges: ranges of days, without overlap.
+        unread: characters [start, end) of date words left unread.
+        possible: ranges of words that are a date in some texts and a name or topic in others: "[Q1] loans", "[spring]
+            arrivals", "the [1984] report".
+    """
 
     ranges: list[DateRange]
     unread: list[tuple[int, int]]
+    possible: list[DateRange]
 
 
 class _DatePhrase(NamedTuple):
@@ -80,6 +90,7 @@ def read_dates(text: str, calendar: Calendar) -> DateReading:
     tokens = read_date_tokens(text[:_MOST_CHARACTERS])
     ranges: list[DateRange] = []
     unread: list[tuple[int, int]] = []
+    possible: list[DateRange] = []
     left = _MOST_ITEMS
     for first, last in _runs(tokens):
         chart, processed = parse_chart(tokens, first, last, RULES, calendar, left)
@@ -87,13 +98,14 @@ def read_dates(text: str, calendar: Calendar) -> DateReading:
         if not left:
             unread.append((tokens[first].start, len(text)))
             break
-        found, missed = _RunReader(text, tokens, first, last, chart, calendar).read()
+        found, missed, doubtful = _RunReader(text, tokens, first, last, chart, calendar).read()
         ranges += found
+        possible += doubtful
         for start, end in missed:
             if unread and start <= unread[-1][1]:
                 start = unread.pop()[0]
             unread.append((start, end))
-    return DateReading(ranges, unread)
+    return DateReading(ranges, unread, possible)
 
 
 def _runs(tokens: Sequence[DateToken]) -> Iterator[tuple[int, int]]:
@@ -119,14 +131,15 @@ class _RunReader(DateRun):
 
     calendar: Calendar
 
-    def read(self) -> tuple[list[DateRange], list[tuple[int, int]]]:
-        """Return the ranges of the run, and the characters [start, end) of its unread date words."""
+    def read(self) -> DateReading:
+        """Return what the run states."""
         unknown = any(one.category == "UNKNOWN" for token in self.tokens[self.first : self.last] for one in token.items)
         named = {category for here in self.chart for category in here}
         if unknown or "NONE" in named or ("TIMES" in named and named & _DATED):
-            return [], [(self.tokens[self.first].start, self.tokens[self.last - 1].end)]
-        phrases = list(self._date_phrases())
-        phrases = [one for place, one in enumerate(phrases) if not one.is_weak or self._is_listed(phrases, place)]
+            return DateReading([], [(self.tokens[self.first].start, self.tokens[self.last - 1].end)], [])
+        every = list(self._date_phrases())
+        phrases = [one for place, one in enumerate(every) if not one.is_weak or self._is_listed(every, place)]
+        possible = [] if phrases else self._possible_ranges(every)
         ranges: list[DateRange] = []
         unread: list[tuple[int, int]] = []
         unread += self._uncovered_years(phrases)
@@ -156,7 +169,20 @@ class _RunReader(DateRun):
                 continue
             start, end = self._characters(one.item)
             ranges += [DateRange(period, start, end, self.text[start:end]) for period in readings[place] or ()]
-        return self._without_repeats(ranges), unread
+        return DateReading(self._without_repeats(ranges), unread, possible)
+
+    def _possible_ranges(self, phrases: Sequence[_DatePhrase]) -> list[DateRange]:
+        """Return the ranges of the weak phrases of a run that has no others; [] if date words are left over."""
+        ends = {one.item.start: one.item.end for one in phrases}
+        ranges: list[DateRange] = []
+        for place, one in enumerate(phrases):
+            read = self._periods(phrases, place)
+            is_changed = self.has_category(one.item.start - 1, *_CHANGING)
+            if read is None or is_changed or self.has_uncovered_words(one.item, ends):
+                return []
+            start, end = self._characters(one.item)
+            ranges += [DateRange(period, start, end, self.text[start:end]) for period in read]
+        return ranges
 
     def _is_anaphoric(self, item: ChartItem) -> bool:
         """Return whether a date is counted from an earlier date: "May 2020 and [the following month]"."""
@@ -312,13 +338,26 @@ class _RunReader(DateRun):
     def _is_listed(self, phrases: Sequence[_DatePhrase], place: int) -> bool:
         """Return whether the date listed beside a weak phrase makes it a date: [Q1] and Q2 of 2023, [2019] or 2021."""
         if isinstance(phrases[place].item.value, YearlyPeriod):
-            return self._shared_year(phrases, place) is not None
+            return self._shared_year(phrases, place) is not None or self._is_beside_yearly(phrases, place)
         for other in (place + 1, place - 1):
             if 0 <= other < len(phrases):
                 left, right = sorted((phrases[place].item, phrases[other].item), key=lambda item: item.start)
                 year = phrases[other].item.value
                 is_year = isinstance(year, Period) and year.is_bounded and year.days in (365, 366)
                 if self._is_beside(left, right) and is_year:
+                    return True
+        return False
+
+    def _is_beside_yearly(self, phrases: Sequence[_DatePhrase], place: int) -> bool:
+        """Return whether a sure part of the year is listed beside a phrase: "in January or [March]"."""
+        if self._is_ambiguous_month(phrases[place].item.start):
+            return False
+        for other in (place - 1, place + 1):
+            if 0 <= other < len(phrases) and isinstance(phrases[other].item.value, YearlyPeriod):
+                left, right = sorted((phrases[place].item, phrases[other].item), key=lambda item: item.start)
+                if self._is_beside(left, right) and (
+                    not phrases[other].is_weak or (other < place and self._is_beside_yearly(phrases, other))
+                ):
                     return True
         return False
 

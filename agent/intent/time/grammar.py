@@ -7,7 +7,8 @@ Lower-case names are joining words (`words/*.toml`, table `function`). Upper-cas
 - `UNIT` a unit of time; `dayunit`, `yearunit` ... a particular one; `DUR` a `Duration`
 - `YEAR` a number that may be a year, `Y` a period that certainly is one, `YR` either
 - `RM`, `RQ`, `RS`, `RD`, `RN`, `RH`, `RR` a `YearlyPeriod` (in no given year): month, quarter or half, season, day, day
-  in digits, holiday, run from one to another; `RE` a part of a month; `R` any of them, `R1` any but a run
+  in digits, holiday, run from one to another; `RE` a part of a month; `R` any of them, `R1` any but a run; `RL`
+  consecutive months, listed in brackets
 - `P` a `Period`, `AWAY` a day with the duration that leads to it from another day, `PT` a point of time, `Q` any period
   that may have parts, `S` an end of a span
 - `LOOSE` a `Period` whose digits may also be a number: 2019-7, 20190705
@@ -87,6 +88,9 @@ RULES = compile_rules(
         ("RR", "span? RD to D ri? / between RD and D", yearly_actions.run_to_day),
         ("RR", "span? D to RD / between D and RD", yearly_actions.run_from_day),
         ("RR", "RS RS", yearly_actions.yearly_run),
+        ("RL", "RM and|or|comma RM / RL comma? and|or|comma RM", yearly_actions.adjacent_run),
+        ("RR", "RS|RQ open RM|RR|RL close", yearly_actions.narrowed_part),
+        ("RD", "RH open RD|RN close / RH comma RD", yearly_actions.narrowed_part),
         ("RR", "PAIR|NRUN ji / quarterunits NRUN", yearly_actions.run_by_number(3)),
         ("RR", "PAIR|NRUN yue / monthunits NRUN", yearly_actions.run_by_number(1)),
         ("NRUN", "N to N", yearly_actions.number_list),
@@ -114,7 +118,7 @@ RULES = compile_rules(
         ("LOOSE", "COMPACT", period_actions.named_date),
         ("P", "P comma R", period_actions.repeated_date),
         ("P", "R open P close", period_actions.yearly_made_precise),
-        ("P", "P open P|R close / P RR|RMZ", period_actions.narrowed_date),
+        ("P", "P open P|R|RL close / P RR|RMZ", period_actions.narrowed_date),
         # Counted from now.
         ("P", "DAYREL", period_actions.day_from_now),
         ("P", "REL UNIT", period_actions.relative_unit),
@@ -171,6 +175,7 @@ RULES = compile_rules(
         ("P", "Q AFTERPART|AFTERTEN", _last_first(period_actions.narrow_period), 1),
         ("PT", "EDGE Q", period_actions.point_of_period),
         ("PT", "Q AFTERPART", _last_first(period_actions.point_of_period)),
+        ("PT", "PART dash|of? Q", period_actions.middle_of_period, -1),
         ("P", "P|RM HALFMONTH", _last_first(period_actions.narrow_month)),
         ("RE", "RM AFTERPART|AFTERTEN", period_actions.narrow_yearly),
         ("RE", "PART|EDGE dash|of? RM", _last_first(period_actions.narrow_yearly)),
@@ -273,6 +278,7 @@ RULES = compile_rules(
         ("X", "P untilnow / untilnow P", period_actions.period_until_now),
         ("X", "TODATE", period_actions.to_date),
         ("X", "X between_end", yearly_actions.pass_value),
+        ("X", "X open X close", range_actions.repeated_range),
         ("RR", "RR between_end", yearly_actions.pass_value),
         ("X", "X this_run DUR zhwithin?", lambda calendar, one, run: one),
         ("X", "from|since? S|WS onwards|zhsince / since S|WS", _with(range_actions.since, "low")),

@@ -16,6 +16,8 @@ from agent.intent.time.yearly_actions import as_period, digits_day, in_year, mon
 _MOST_UNITS = 999
 _LEAP_YEAR, _DAYS_OF_YEAR, _DAYS_OF_WEEK = 2024, 366, 7
 _ONE_DAY = timedelta(days=1)
+_MIDDLE_OF_MONTH = 14
+"""Days from the first of a month to its middle."""
 
 
 # Days, weeks and months by their name or number.
@@ -273,16 +275,23 @@ def narrow_month(calendar: Calendar, part: str, whole: Period | YearlyPeriod) ->
 def point_of_period(calendar: Calendar, part: str, whole: Period) -> Period | None:
     """Return the start, middle or end of a period as an empty period at one day: "the end of 2019" is 2020-01-01.
 
-    Return None if the period is empty or has no bounds, or for another part ("second").
+    The middle of a month is its 15th. Return None if the period is empty or has no bounds, or for another part
+    ("second").
     """
     if not whole.is_bounded or whole.low == whole.high:
         return None
-    days = {"early": 0, "first": 0, "mid": whole.days // 2, "late": whole.days, "third": whole.days}.get(part)
+    middle = _MIDDLE_OF_MONTH if periods.is_month(whole) else whole.days // 2
+    days = {"early": 0, "first": 0, "mid": middle, "late": whole.days, "third": whole.days}.get(part)
     day = whole.begin + timedelta(days=days) if days is not None else None
     next_occurrence = (
         point_of_period(calendar, part, whole.next_occurrence) if whole.next_occurrence is not None else None
     )
     return Period(day, day, next_occurrence=next_occurrence) if day else None
+
+
+def middle_of_period(calendar: Calendar, part: str, whole: Period) -> Period | None:
+    """Return the middle of a period as a point of time, for "since mid July"; None for another part."""
+    return point_of_period(calendar, part, whole) if part == "mid" else None
 
 
 def current_part(unit: Unit) -> Callable[[Calendar, str], Period]:

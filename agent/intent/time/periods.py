@@ -189,6 +189,11 @@ def complete_units(calendar: Calendar, unit: Unit, steps: int) -> Period:
     return Period(present.high, shift_day(present.end, unit, steps))
 
 
+def is_month(period: Period) -> bool:
+    """Return whether a bounded period is a calendar month."""
+    return period.begin.day == 1 and add_months(period.begin, 1) == period.end
+
+
 def year_period(number: int) -> Period:
     return Period(date(number, 1, 1), date(number + 1, 1, 1))
 

@@ -215,6 +215,11 @@ def by_weekday(calendar: Calendar, weekday: int) -> Period:
     return Period(None, periods.nth_weekday(week, weekday, 1).high)
 
 
+def repeated_range(calendar: Calendar, one: Period, other: Period) -> Period | None:
+    """Return the range that a text states twice, in words and in digits; None if the two differ."""
+    return other if one == other else None
+
+
 def no_single_period(calendar: Calendar, *values: object) -> bool:
     """Return True for a phrase that names no single period; see `NONE` in `grammar`."""
     return True

@@ -176,7 +176,7 @@ class DateRun:
         """Return whether a list that ends before the token `end` ends with an unread date, or a day without a month."""
         if end in stated.values():
             return any(last == end and self._is_day_alone(start, last) for start, last in stated.items())
-        return self.has_category(end - 1, "WDAY") or self._ends_with_ordinal(end)
+        return self.has_category(end - 1, "WDAY", "PART", "EDGE") or self._ends_with_ordinal(end)
 
     def _wanted_before(self, item: ChartItem) -> tuple[str, ...]:
         """Return the categories of words that belong to an item directly after them; fewer if it has a preposition."""

@@ -116,6 +116,26 @@ def yearly_run(calendar: Calendar, first: YearlyPeriod, last: YearlyPeriod) -> Y
     return YearlyPeriod(at)
 
 
+def adjacent_run(calendar: Calendar, first: YearlyPeriod, last: YearlyPeriod) -> YearlyPeriod | None:
+    """Return the run of two parts of the year, of which the second begins where the first ends: "January or February".
+
+    None if other days lie between them.
+    """
+    year = calendar.today.year
+    begins = {last.at(year).low, last.at(year + 1).low}
+    return yearly_run(calendar, first, last) if first.at(year).high in begins else None
+
+
+def narrowed_part(calendar: Calendar, whole: YearlyPeriod, part: YearlyPeriod) -> YearlyPeriod | None:
+    """Return the part of the year that repeats or narrows another: "Easter (5 April)", "spring (April and May)".
+
+    None if it does not lie within the other in last, this or next year.
+    """
+    years = range(calendar.today.year - 1, calendar.today.year + 2)
+    is_part = any(whole.at(year) == part.at(year) or whole.at(year).holds(part.at(year)) for year in years)
+    return part if is_part else None
+
+
 def run_to_day(calendar: Calendar, first: YearlyPeriod, day: int) -> YearlyPeriod:
     """Return the days of "April 9th through 17th" of every year, ends inclusive."""
 
