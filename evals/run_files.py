@@ -20,7 +20,7 @@ HEADLINE = (
 )  # fmt: skip
 """The measures that decide whether a run is worse: for ranking, filter, sources, values, and text of the answer."""
 VERDICTS = ("right", "none", "partial", "missing", "wrong", "invented")
-"""Verdicts on filters, from good to bad, see `evals.reading.judged_filter`."""
+"""Verdicts on filters, from good to bad, see `evals.reading.filter_verdict`."""
 
 Json = dict[str, Any]
 _LONGEST_FILTER = 500

@@ -81,7 +81,7 @@ class Reply:
         parsed: the reply as an instance of the schema; None without a schema.
         finish_reason: `length` if the caller's own token limit cut the answer.
         tool_calls: in the form of OpenAI's API, whether or not the tools were offered; see
-            `agent.answering.tool_call_check.permitted`.
+            `agent.answering.tool_call_check.permitted_calls`.
         attempts: requests sent, including retries, rejected output forms and the repair.
     """
 

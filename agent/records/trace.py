@@ -86,7 +86,7 @@ class Trace:
         return viewer.sees_all_of(scope.principals) and scope.changed >= narrowed
 
     def request(self) -> Json:
-        """Return the request with its `kind`, without None, as `agent.records.replay.request_of` reads it."""
+        """Return the request with its `kind`, without None, as `agent.records.replay.replay_request` reads it."""
         request = self.decision.request
         # In a replay, every value given here counts as set by the caller. A default `top_k` would then shorten a
         # complete list.

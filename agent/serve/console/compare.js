@@ -8,7 +8,7 @@ import { filterText, sourceName, valueText } from "./phrases.js";
 /**
  * @param {object} before the first run's record
  * @param {object} after the second run's record
- * @param {object} found the differences, from `agent.records.replay.compare`
+ * @param {object} found the differences, from `agent.records.replay.compare_traces`
  */
 export function difference(before, after, found) {
   return section(
