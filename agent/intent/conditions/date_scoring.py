@@ -4,6 +4,7 @@ The trees (`date_weights.json`, made by `evals/train_dates.py`) judge every date
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -14,7 +15,7 @@ from statistics import fmean
 
 from agent.intent.analysis.sentence import Sentence
 from agent.intent.conditions.date_features import DateCandidate, date_candidates, features_of, listed_ranges
-from agent.intent.conditions.date_fields import is_main_date_unclear, main_date_field
+from agent.intent.conditions.date_fields import is_main_date_unclear, main_date_field, part_in
 from agent.intent.deciding.decision_trees import TreeEnsemble, parse_trees, sigmoid
 from agent.intent.language import lexicon
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
@@ -41,6 +42,7 @@ class StatedDate(DateRange):
     rival: float
 
 
+_ON = re.compile(r"on\b|about\b", re.IGNORECASE)
 _BESIDE = 0.6
 """Minimum nearness of a word for a field that stands beside a date, at most with a short word between."""
 _NAMED = 2.2
@@ -72,7 +74,7 @@ def score_dates(sentence: Sentence, reading: DateReading, today: date) -> list[S
     for one, features in zip(candidates, features_of(sentence, candidates, today), strict=True):
         logit = date_model().logit(features)
         is_named = features["cue near"] >= _BESIDE and features["other cue near"] < features["cue near"]
-        is_of_noun = features["date fields"] == 1 and _is_beside_noun(sentence, one.stated)
+        is_of_noun = features["date fields"] == 1 and _is_beside_noun(sentence, one, today)
         if (is_named or is_of_noun) and not one.is_possible:
             logit = max(logit, _NAMED)
         judged.setdefault(id(one.stated), {})[one.field] = logit, one
@@ -85,10 +87,12 @@ def score_dates(sentence: Sentence, reading: DateReading, today: date) -> list[S
         if sentence.counts_documents and (total := sum(of_field.values())) >= _COUNTED:
             probability /= max(total, probability)
         elif _is_only_date(sentence, listed):
-            if is_main_date_unclear(vocabulary):
-                probability = max(probability, BOOSTS_FROM)
-            else:
-                field, probability = main_date_field(vocabulary) or field, max(probability, FILTERS_FROM)
+            main = main_date_field(vocabulary) or field
+            is_clear = not is_main_date_unclear(vocabulary) and _may_be_meant(
+                sentence, [one[main][1] for one in options]
+            )
+            field = main if is_clear else field
+            probability = max(probability, FILTERS_FROM if is_clear else BOOSTS_FROM)
         rival = max((each for name, each in of_field.items() if name != field), default=0.0)
         for stated, option in zip(listed, options, strict=True):
             candidate = option[field][1]
@@ -102,15 +106,31 @@ def _stated(
     return StatedDate(one.period, one.start, one.end, one.phrase, is_possible, field, meant, *probabilities)
 
 
-def _is_beside_noun(sentence: Sentence, one: DateRange) -> bool:
-    """Return whether a noun for documents stands beside a range: "complaints in May", 五月的投诉."""
+def _is_beside_noun(sentence: Sentence, candidate: DateCandidate, today: date) -> bool:
+    """Return whether a noun for documents stands beside a range: "complaints in May", 五月的投诉.
+
+    A topic ("articles on the 1980s") and a time ahead of all documents ("close the ticket tomorrow") are not meant.
+    """
+    one, values = candidate.stated, sentence.vocabulary.catalogue.fields[candidate.field]
+    is_ahead = candidate.meant.period.low is not None and candidate.meant.period.low > today
+    is_topic = _ON.match(one.phrase) is not None and not (one.period.is_bounded and one.period.days == 1)
+    if is_topic or sentence.is_in_topic(one.start) or (is_ahead and part_in(candidate.meant.period, values) == "none"):
+        return False
     first, last = sentence.index_from(one.start), sentence.index_from(one.end)
     after = last + (sentence.folded(last) == "的")
     return sentence.is_noun(first - 1) or sentence.is_noun(after)
 
 
 def _is_only_date(sentence: Sentence, listed: Sequence[DateRange]) -> bool:
-    """Return whether a question has no other content than the dates of a list: "and in 2021?", 那 2021 年的呢？"""
+    """Return whether a question has no other content than the dates of a list: "the same for 2021", 那 2021 年的呢？"""
     fillers = {*lexicon.STOP_WORDS, *word_table("dated")["fillers"]}
     outside = (one for one in sentence.tokens if one.end <= listed[0].start or one.start >= listed[-1].end)
     return all(one.kind == "mark" or one.folded in fillers for one in outside)
+
+
+def _may_be_meant(sentence: Sentence, listed: Sequence[DateCandidate]) -> bool:
+    """Return whether the ranges of a list are no values ("1984" is a title), and some dates of the field lie in one."""
+    values = sentence.vocabulary.catalogue.fields[listed[0].field]
+    is_held = any(part_in(one.meant.period, values) != "none" for one in listed)
+    names = [one for one in sentence.mentions if listed[0].stated.start < one.end and one.start < listed[-1].stated.end]
+    return is_held and not names and not any(one.is_possible for one in listed)
