@@ -47,7 +47,7 @@ class ParsedQuestion:
         unused_mentions: names of values that make no condition: topics, and names whose meaning is unclear.
         length_conditions: conditions on the number of values in a list; calculations can apply them, searches cannot.
         unread_dates: characters [first, last) of date words that could not be read completely.
-        has_doubtful_dates: True if a range of days may be a condition, but does not filter.
+        has_doubtful_dates: True if a range of days is less probable than one that filters, see `DATES_FILTER_FROM`.
         unclear_comparisons: comparisons of numbers whose field is unclear, with the reason.
         remaining_text: the question without the words of sure conditions; words of likely ones stay, to be searched.
     """
