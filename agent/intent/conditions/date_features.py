@@ -194,24 +194,23 @@ def _field_features(sentence: Sentence, candidate: DateCandidate, today: date) -
     units = vocabulary.date_units.get(name)
     yield "written alike", float(units is not None and units.is_written(stated.period, stated.phrase))
     yield "documents", values.documents / max(vocabulary.catalogue.documents, 1)
-    lows, highs = ([str(end(vocabulary.catalogue.fields[other])) for other in names] for end in (_low, _high))
-    yield "earlier fields", float(sum(low < str(_low(values)) for low in lows))
-    yield "later fields", float(sum(high > str(_high(values)) for high in highs))
+    known = [vocabulary.catalogue.fields[other] for other in names]
+    yield "earlier fields", float(sum(str(other.low or "") < str(values.low or "") for other in known))
+    yield "later fields", float(sum(str(other.high or "") > str(values.high or "") for other in known))
     yield "reaches ahead", float(str(values.high or "")[:10] > today.isoformat())
     yield "occurrence sure", float(candidate.is_occurrence_sure)
     yield "part", _PARTS[date_fields.part_in(candidate.meant.period, values)]
     yield "share", _share(candidate.meant.period, values)
-    cued = cued_date_fields(sentence, stated, names)
+    cued, by_verb, by_noun = sentence.cached(
+        ("date fields named", stated.start, stated.end), lambda: _named_fields(sentence, stated, names)
+    )
     yield "cued", float(name in cued)
     yield "only cued", float(cued == {name})
     yield "other cued", float(bool(cued - {name}))
-    named = date_fields.named_date_field(sentence, stated, names, by_noun=False) if len(names) > 1 else None
-    yield "verb names", float(named == name)
-    yield "verb names other", float(named is not None and named != name)
-    if named is None and len(names) > 1:
-        named = date_fields.named_date_field(sentence, stated, names)
-    yield "noun names", float(named == name)
-    yield "noun names other", float(named is not None and named != name)
+    yield "verb names", float(by_verb == name)
+    yield "verb names other", float(by_verb is not None and by_verb != name)
+    yield "noun names", float(by_noun == name)
+    yield "noun names other", float(by_noun is not None and by_noun != name)
     yield "unnamed words", float(date_fields.count_unnamed_words(sentence, name))
 
 
@@ -311,26 +310,24 @@ def _events() -> tuple[Mapping[str, frozenset[str]], int, re.Pattern[str]]:
     return events, max(len(one.split()) for one in events), re.compile("|".join(map(re.escape, chinese)))
 
 
-def cued_date_fields(sentence: Sentence, one: DateRange, names: Sequence[str]) -> set[str]:
-    """Return the date fields that any word outside a range points at, but a noun for documents ("orders")."""
-    outside = [
-        (place, fields)
+def _named_fields(sentence: Sentence, one: DateRange, names: Sequence[str]) -> tuple[set[str], str | None, str | None]:
+    """Return the date fields that words outside a range mean.
+
+    Returns:
+        All fields that a word points at, but a noun for documents ("orders"); the field that the nearest word names,
+        without such nouns; and with them, if no other word does. The last two are None with a single date field.
+    """
+    cued = {
+        name
         for place, fields in sentence.cued_tokens
-        if not _is_inside(sentence, place, one) and not sentence.is_noun(place)
-    ]
-    return {name for _, fields in outside for name in fields if name in names}
-
-
-def _is_inside(sentence: Sentence, place: int, one: DateRange) -> bool:
-    return one.start <= sentence.tokens[place].start < one.end
-
-
-def _low(values: FieldValues) -> object:
-    return values.low or ""
-
-
-def _high(values: FieldValues) -> object:
-    return values.high or ""
+        if not one.start <= sentence.tokens[place].start < one.end and not sentence.is_noun(place)
+        for name in fields
+        if name in names
+    }
+    if len(names) < 2:
+        return cued, None, None
+    by_verb = date_fields.named_date_field(sentence, one, names, by_noun=False)
+    return cued, by_verb, by_verb or date_fields.named_date_field(sentence, one, names)
 
 
 def _share(period: Period, values: FieldValues) -> float:
