@@ -55,6 +55,8 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel: Path):
         "evals/data/sample/recording.jsonl",
         "evals/data/sample/schema.json",
         "agent/intent/date_weights.json",
+        "agent/intent/number_weights.json",
+        "agent/intent/words/thesaurus.txt",
         "agent/intent/weights.json",
         "agent/intent/words/zh.toml",
         "agent/retrieval/relevance.json",

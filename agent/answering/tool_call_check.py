@@ -38,6 +38,7 @@ _Tool = tuple[str, str]
 _Errors = Iterator[ValidationError]
 _Check = Callable[[Any, Any, Any, Any], _Errors]
 
+_NO_PARAMETERS: Json = {"type": "object", "properties": {}, "additionalProperties": False}
 _PROCESSOR_S = 0.5
 """Maximum CPU seconds to check all calls of an answer.
 
@@ -321,7 +322,8 @@ def _unevaluable(validator: Any, value: Any, instance: Any, schema: Any) -> _Err
 
 
 def _schema(function: Json) -> Any:
-    return {} if function.get("parameters") is None else function["parameters"]
+    """Return the schema of a function's arguments; a function without one has no parameters."""
+    return _NO_PARAMETERS if function.get("parameters") is None else function["parameters"]
 
 
 def _has_no_parameters(schema: Any) -> bool:

@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from agent.intent import rules_reader, transform
 from agent.intent.caller_limits import IntentBuilder, ValueGuard, ignored_conditions
-from agent.intent.identity_cache import IdentityKey
 from agent.intent.language.text import chinese_pairs, readable, tokenize
 from agent.intent.model import request as model_step
 from agent.intent.model import sql_generation
@@ -49,7 +48,6 @@ from retrievers.text.document_ids import candidate_chunk_ids, sole_id
 T = TypeVar("T")
 ViewColumns = Callable[[Scope], Awaitable[Mapping[str, str]]]
 
-_LARGE = 1000
 _LONG = 250
 """Minimum characters of a question that is read in a thread, because reading it may take tens of milliseconds."""
 _MANY_VALUES = 300
@@ -82,7 +80,7 @@ class CascadeReader:
         columns: returns name and type of each column of the metadata view in a scope. None: no source runs SQL.
         withheld: sources that the tenant may not use: they are not in `cards`, and no reading may choose them.
         templates: prompt templates of all tenants.
-        collecting: running tasks that build the vocabulary of a catalogue, by catalogue.
+        collecting: running tasks that build the vocabulary of a catalogue, by the id of the object.
     """
 
     settings: Settings
@@ -94,7 +92,7 @@ class CascadeReader:
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     withheld: frozenset[str] = frozenset()
     templates: TemplateLibrary = field(default_factory=packaged_templates)
-    collecting: dict[IdentityKey[FieldCatalogue], "asyncio.Task[Vocabulary]"] = field(default_factory=dict)
+    collecting: dict[int, "asyncio.Task[Vocabulary]"] = field(default_factory=dict)
 
     def with_sources(self, cards: Mapping[str, Card], withheld: frozenset[str] = frozenset()) -> "CascadeReader":
         """See `IntentReader.with_sources`."""
@@ -154,7 +152,7 @@ class CascadeReader:
 
         One thread builds it for all requests that wait. If each used its own thread, none would be left for other work.
         """
-        key = IdentityKey(catalogue)
+        key = id(catalogue)  # the task keeps the catalogue, so no other has this id
         if key not in self.collecting:
             self.collecting[key] = asyncio.create_task(asyncio.to_thread(vocabulary.build_vocabulary, catalogue))
             self.collecting[key].add_done_callback(lambda _: self.collecting.pop(key))
@@ -171,7 +169,7 @@ class CascadeReader:
         now = local(request.now, self.settings.zone)
         calendar = Calendar(now.date(), self.settings.week_start, self.settings.fiscal_year_start)
         more: Sequence[tuple[str, str, int]] = ()
-        if any(one.distinct > _LARGE for one in fields.fields.values()):
+        if any(one.distinct > len(one.values) and one.field.item == "string" for one in fields.fields.values()):
             more = await self.catalogue.find_values(scope, _spans(question, request))
         called = await _in_time(self.catalogue.document_nouns(scope), (), deadline)
         nouns = document_nouns_of(called, fields)

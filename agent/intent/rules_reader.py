@@ -69,8 +69,8 @@ class RulesReading:
 class QuestionParser(Protocol):
     """A function that parses a text: `question_parser.parse_question` with all other arguments fixed."""
 
-    def __call__(self, text: str, /, *, counts_documents: bool = False) -> ParsedQuestion:
-        """Return a text with its conditions and topics; `counts_documents` as in `Sentence`."""
+    def __call__(self, text: str, /, *, counts_documents: bool = False, searches_text: bool = False) -> ParsedQuestion:
+        """Return a text with its conditions and topics; the arguments are those of `Sentence`."""
         ...
 
 
@@ -119,11 +119,11 @@ def _read(question: str, history: Sequence[Message], context: ReadingContext) ->
         return _small_talk_reading(question)
     known = vocabulary.build_vocabulary(context.catalogue)
 
-    def parse(text: str, *, counts_documents: bool = False) -> ParsedQuestion:
+    def parse(text: str, *, counts_documents: bool = False, searches_text: bool = False) -> ParsedQuestion:
         return drop_nested_conditions(
             parse_question(
                 text, known, context.nouns, context.calendar, context.now, context.more,
-                counts_documents=counts_documents, frequencies=context.frequencies,
+                counts_documents=counts_documents, searches_text=searches_text, frequencies=context.frequencies,
             )
         )  # fmt: skip
 
@@ -144,6 +144,8 @@ def _read(question: str, history: Sequence[Message], context: ReadingContext) ->
     if calculations.asks_for_unmatched_values(parsed):
         return _read_negative(question, parsed, context)
     calculation = calculation or calculations.find_lookup(parsed) or calculations.find_list(parsed)
+    if calculation is None and parsed.unclear_comparisons:
+        parsed = parse(question, searches_text=True)
     made = _read_single(question, parsed, calculation, context)
     may_be = made.kind == "retrieve" and calculation is None
     return replace(made, catalogue_overlap=measure_overlap(parsed)) if may_be else made

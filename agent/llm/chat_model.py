@@ -177,7 +177,7 @@ class ChatModel:
             {"role": "assistant", "content": text[:_LONGEST_SENT_BACK] or "{}"},
             {"role": "user", "content": repair},
         ]
-        text, _ = await self._ask([*messages, *again], schema, run)
+        text, _ = await self._ask([*messages, *await clean_messages(again)], schema, run)
         try:
             return text, parse(text, schema)
         except BadReply as error:

@@ -9,6 +9,7 @@ from retrievers.core.aggregates import Aggregate
 from retrievers.core.cooccurrence import Cooccurrence
 from retrievers.core.file_positions import FilePositions
 from retrievers.core.filters import Filter
+from retrievers.core.memo import Memo
 from retrievers.core.metadata import Field
 
 PLATFORM = "0"
@@ -173,7 +174,7 @@ class FieldValues:
 
     Attributes:
         values: each value, as text for use in filters, to its number of documents. If there are more than 1,000
-            values, only the most common. Empty for numbers and dates.
+            values, or many in all fields together, only the most common. Empty for numbers and dates.
         distinct: number of different values.
         documents: number of documents that have the field.
         low, high: lowest and highest number or date (ISO 8601). None for other types and if there are no values.
@@ -202,6 +203,7 @@ class FieldCatalogue:
         documents: number of documents in the scope.
         records: nouns for a document that all collections of the scope declare, see `Collection.records`.
         cooccurrence: which documents have which values; empty for a scope with many documents.
+        memo: what was computed from the catalogue, such as the names of its values.
     """
 
     key: tuple[tuple[int, int], ...]
@@ -209,6 +211,7 @@ class FieldCatalogue:
     fields: Mapping[str, FieldValues] = field(default_factory=dict)
     records: tuple[str, ...] = ()
     cooccurrence: Cooccurrence = field(default_factory=Cooccurrence, repr=False, compare=False)
+    memo: Memo = field(init=False, default_factory=Memo, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

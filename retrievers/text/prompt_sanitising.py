@@ -62,6 +62,10 @@ _MONGOLIAN_SELECTOR = re.compile("[\u180b-\u180d\u180f]")
 _VOWEL_SEPARATOR = "\u180e"
 _VIRAMA = 9
 """Canonical combining class of signs that stack consonants. A joiner beside such a sign selects the stack's form."""
+_STACKS_NOTHING = "\u0e3a\u0eba\u103a"
+"""Signs of this class that are always visible and stack nothing: Thai phinthu, Lao virama, Myanmar asat."""
+_TATWEEL = "\u0640"
+"""A line that lengthens a joined letter. It looks the same beside a joiner."""
 _KHMER_SHIFTERS = "\u17c9\u17ca"
 _BLOCK = 128
 """Number of code points of the block of an Indic script."""
@@ -130,7 +134,7 @@ _ANGLE_TOKEN = re.compile(
     \|.+ | .+\|
     | /?(?:
         s | sys | image | img | think | thinking | tools?
-        | (?: bo[is] | so[ipst] | eo[adhimpst] | pad | unk | mask | cls | sep)(?:_token)?
+        | (?: bo[is] | so[ipst] | eo[acdhimprst] | pad | unk | mask | cls | sep)(?:_token)?
         | (?:tool|function|fim|im|special|reserved)_\w+
         | (?:start|begin(?:ning)?|end)_(?:of|header|function)_\w+ | arg_(?:key|value)
         | extra_id_\d+ | (?:tokens_)?unused_?\d+ | (?:dummy|ctrl)_?\d+ | 0x[0-9a-f]{2} | (?:seed|minimax):\w+
@@ -138,7 +142,8 @@ _ANGLE_TOKEN = re.compile(
         | commit_(?:before|msg|after) | fake_token_\w+ | global-img | row_\d+_col_\d+ | (?:image|audio)_soft_token
         | image_placeholder | img_context | loc\d{4} | seg\d{3}
     )
-    | (?-i: PRE | SUF | MID)  # In small letters, <pre> is HTML.
+    | mask_\d+ | extra_tokens?_\d+ | toolcall | available_tools | _(?:user|bot|assistant|system|end)
+    | (?-i: PRE | SUF | MID | [BC]_[A-Z]{1,6})  # In small letters, <pre> is HTML.
     | (?-i: escape)  # With a capital, <Escape> is a key.
     """,
     re.IGNORECASE | re.VERBOSE,
@@ -149,7 +154,7 @@ _SQUARE_TOKEN = re.compile(
     (?i: /?(?:INST | TOOL_CALLS | TOOL_RESULTS | TOOL_CONTENT | AVAILABLE_TOOLS | SYSTEM_PROMPT | MODEL_SETTINGS))
     | /?(?:THINK | ARGS | CALL_ID | PREFIX | MIDDLE | SUFFIX | IMG | IMG_BREAK | IMG_END | AUDIO | BEGIN_AUDIO
         | TRANSCRIBE | STREAMING_PAD | CLS | SEP | MASK | [gs]MASK | PAD | UNK | BOS | EOS | SOT | EOT)
-    | \|\w+\| | unused_?\d+
+    | \|\w+\| | (?i: unused_?(?:token_)?\d+ | extra_id_\d+)
     | ~!?b | e~
     """,
     re.VERBOSE,
@@ -266,7 +271,9 @@ def _of_letters(found: re.Match[str], before: str, after: str) -> str:
     if joiner is None or not before:
         return ""
     letter = _letter_before(found.string, found.start())
-    if unicodedata.combining(before) == _VIRAMA or before in _KHMER_SHIFTERS:
+    if _TATWEEL in (before, after) or before in _STACKS_NOTHING:
+        needed = False
+    elif unicodedata.combining(before) == _VIRAMA or before in _KHMER_SHIFTERS:
         # At the end of a word, a sign without a joiner already stands alone.
         needed = _share_script(letter, before) and (joiner[0] == _ZWJ or _share_script(before, after))
     elif after and unicodedata.combining(after) == _VIRAMA:

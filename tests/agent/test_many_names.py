@@ -1,14 +1,18 @@
 """Collections with many values: their names are collected once, beside the event loop, and each value is read once."""
 
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
 import pytest
 
 from agent.intent.language import text
+from agent.intent.rules_reader import ReadingContext, read_by_rules
+from agent.intent.time.periods import Calendar
 from agent.intent.turn.source_examples import source_with_example
 from agent.intent.values import vocabulary
 from agent.service import documents
@@ -56,6 +60,23 @@ def test_threads_that_need_the_same_names_collect_them_once(monkeypatch: pytest.
         first, *others = threads.map(vocabulary.build_vocabulary, [many] * 4)
     assert all(other is first for other in others)
     assert len(calls) == len(many.fields)
+
+
+@pytest.mark.parametrize("question", ["which payments are in the search queue?", "how many have cache index?"])
+def test_what_is_made_of_a_catalogue_goes_with_it(question: str):
+    """Each write makes a new catalogue, so nothing may keep the names of the earlier ones."""
+
+    def vocabularies() -> int:
+        gc.collect()
+        return sum(isinstance(one, vocabulary.Vocabulary) for one in gc.get_objects())
+
+    before = vocabularies()
+    for _ in range(3):
+        now = datetime(2026, 6, 1, tzinfo=UTC)
+        context = ReadingContext(catalogue(), frozenset({"f"}), {}, Calendar(now.date()), now)
+        assert read_by_rules(question, (), context).question == question
+        del context
+    assert vocabularies() == before
 
 
 @pytest.fixture

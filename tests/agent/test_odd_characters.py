@@ -32,7 +32,7 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 CARDS = {"fulltext": Card("fulltext", "words"), "sql": Card("sql", "metadata", "metadata")}
 FIELDS = {
     "created": FieldValues(Field("created", "date", "date"), {}, 90, 100, "2015-01-01", "2026-11-01"),
-    "pages": FieldValues(Field("pages", "number", "number"), {}, 50, 100, 1, 400),
+    "pages": FieldValues(Field("pages", "number", "number"), {}, 50, 100, 1, 9_000_000),
     "note": FieldValues(Field("note", "string", "string"), {"plan for 5 mıllion users": 3, "5 mıllion": 2}, 2, 5),
 }
 

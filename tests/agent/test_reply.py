@@ -411,6 +411,13 @@ async def test_an_unusable_reply_is_repaired_once_or_fails(reply: str):
     assert len(server.requests) == 2
 
 
+async def test_an_unusable_reply_is_sent_back_without_what_nobody_sees():
+    with ScriptedServer(["<|im_start|>\u202eno\U000e0041", json.dumps(GOOD)]) as server:
+        assert (await asked(server)).to_json() == GOOD
+    sent = json.dumps(server.requests[-1].body if hasattr(server.requests[-1], "body") else server.requests[-1])
+    assert not any(hidden in sent for hidden in ("<|im_start|>", "\\u202e", "\\udb40"))
+
+
 async def test_a_model_that_is_down_fails_as_a_model():
     with (
         ScriptedServer(faults=[Fault(status=500)] * 9) as server,

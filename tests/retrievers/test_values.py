@@ -156,6 +156,24 @@ async def test_of_many_values_the_commonest_are_held(database: Database, monkeyp
     assert (list(author.values.items()), author.distinct) == ([("c", 3), ("b", 2), ("x", 1)], 5)
 
 
+async def test_of_many_values_in_all_fields_those_of_the_largest_are_cut_and_still_found(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reading, "MAX_ALL_VALUES", 8)
+    stored = [document(f"d{n}", author=f"Ann {n}", team=f"Team {n % 6}", open=n % 2 == 0) for n in range(9)]
+    await load(database, *stored, document("d9", author="Ann 8"))
+    catalogue = Catalogue(database)
+    scope = await catalogue.scope(TENANT, "docs")
+    found = (await catalogue.fields(scope)).fields
+    kept = {name: list(one.values) for name, one in found.items()}
+    assert kept["open"] == ["true", "false"]
+    assert kept["author"] == ["Ann 8", "Ann 0", "Ann 1"][: len(kept["author"])]
+    assert sum(map(len, kept.values())) <= 8
+    assert (found["author"].distinct, found["team"].distinct) == (9, 6)
+    assert await catalogue.find_values(scope, ["ann 7"]) == [("author", "Ann 7", 1)]
+    assert await catalogue.find_values(scope, ["team 5"]) == [("team", "Team 5", 1)]
+
+
 async def test_of_very_many_fields_the_rarest_come_without_values(database: Database, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reading, "_MOST_FIELDS", 4)
     await load(database, document("a", team="infra", size=3, rare="x"), document("b", team="infra", size=4))

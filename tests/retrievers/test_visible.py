@@ -93,6 +93,9 @@ def test_what_scripts_need_carries_nothing_more(text: str, shown: str):
         ("x\u094d\u200d é\u200d\u094d É\u094d\u200cक 中\u200d\u094d", "x\u094d é\u094d É\u094dक 中\u094d"),
         ("क्\u200c क्\u200cx ប៊\u200c ៊\u200cី", "क् क्x ប៊ ៊ី"),
         ("x\u0301\u094d\u200d y", "x\u094d\u0301 y"),
+        # A line between letters, and signs that are always visible.
+        ("سـ\u200cلام سـ\u200dلام", "سـلام سـلام"),
+        ("ก\u0e3a\u200dก က\u103a\u200dက ກ\u0eba\u200cກ", "ก\u0e3aก က\u103aက ກ\u0ebaກ"),
         ("x" + "\u0301" * MOST_MARKS + "\u094d\u200d y", "x" + "\u0301" * MOST_MARKS + " y"),
         # Emoji that form no sequence, and pictures that have no other form.
         ("😀\ufe0f😀\ufe0e→\ufe0f■\ufe0e⌚\ufe0f", "😀😀→■⌚"),

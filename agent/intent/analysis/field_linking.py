@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import combinations
 from types import MappingProxyType
 
@@ -325,7 +324,7 @@ def _abbreviate(words: Sequence[str], run: Sequence[str], texts: Sequence[str]) 
 
 def field_index_of(vocabulary: Vocabulary) -> FieldIndex:
     """Return the fields of a vocabulary by the words of their names; cached for each catalogue."""
-    known = _build_index(_CatalogueKey(vocabulary))
+    known = vocabulary.catalogue.memo.get("field index", lambda: _build_index(vocabulary))
     return known if known.vocabulary is vocabulary else replace(known, vocabulary=vocabulary)
 
 
@@ -340,25 +339,11 @@ def field_matches(sentence: Sentence) -> Mapping[int, FieldMatch]:
     return sentence.cached_for_words(("field matches", id(sentence.vocabulary)), point)
 
 
-class _CatalogueKey:
-    """A cache key for a vocabulary: its catalogue, without the cues that a single question adds."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
-
-    def __hash__(self) -> int:
-        return id(self.vocabulary.catalogue)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _CatalogueKey) and self.vocabulary.catalogue is other.vocabulary.catalogue
-
-
-@lru_cache(maxsize=256)
-def _build_index(key: _CatalogueKey) -> FieldIndex:
-    fields = key.vocabulary.catalogue.fields
+def _build_index(vocabulary: Vocabulary) -> FieldIndex:
+    fields = vocabulary.catalogue.fields
     measures = {
         name: found for name, values in fields.items()
-        if name not in key.vocabulary.date_units and boolean_texts(values) is None
+        if name not in vocabulary.date_units and boolean_texts(values) is None
         and (found := measure_of(values)) is not None
     }  # fmt: skip
     words = {name: _own_words(name, measures.get(name)) for name in fields}
@@ -377,7 +362,7 @@ def _build_index(key: _CatalogueKey) -> FieldIndex:
         for run in {own[first:last] for first, last in combinations(range(len(own) + 1), 2)}:
             parts[run] = (*parts.get(run, ()), name)
     return FieldIndex(
-        key.vocabulary, MappingProxyType(stems), MappingProxyType(words), MappingProxyType(measures),
+        vocabulary, MappingProxyType(stems), MappingProxyType(words), MappingProxyType(measures),
         MappingProxyType(nouns), keys, called, parts, _by_letter(words), _by_letter(stems),
         min(_LONGEST, max(map(len, stems.values()), default=1) or 1),
     )  # fmt: skip

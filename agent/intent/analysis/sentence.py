@@ -51,6 +51,7 @@ class Sentence:
         has_dates: True if the question states a range of days.
         topic_spans: characters [first, last) that name a topic, see `topic_regions`.
         counts_documents: True if a value named as a topic is a constraint too, because documents with it are counted.
+        searches_text: True if it is known that the question asks for no calculation, whatever its words.
         frequencies: share of the passages that contain a word, by the folded word; not all words are known.
         negations: by the first token of each mention, whether the mention is negated; None if that is unclear.
         has_calculation_word: True if the question has a word that can start a calculation.
@@ -67,6 +68,7 @@ class Sentence:
     topic_spans: tuple[tuple[int, int], ...] = ()
     has_dates: bool = False
     counts_documents: bool = False
+    searches_text: bool = False
     frequencies: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
     negations: Mapping[int, bool | None] = field(default_factory=dict, repr=False, compare=False)
     has_calculation_word: bool = False

@@ -6,7 +6,6 @@ that uses a default column, would be a wrong answer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from agent.intent.analysis.field_linking import FieldIndex, field_index_of
 from agent.intent.calculation import shares
@@ -29,7 +28,6 @@ from agent.intent.calculation.simple_aggregates import read_counted_field, read_
 from agent.intent.conditions.filter_json import Json, all_of, filter_values
 from agent.intent.conditions.question_parser import ParsedQuestion
 from agent.intent.conditions.stated_condition import StatedCondition
-from agent.intent.identity_cache import IdentityKey
 from agent.intent.language.text import has_chinese, words_of
 from agent.intent.words import word_table
 
@@ -78,12 +76,10 @@ def find_calculation(parsed: ParsedQuestion) -> Calculation | None:
 
 def read_calculation(parsed: ParsedQuestion) -> CalculationReading:
     """Return the calculation that a question asks for, or the words that prevent it; cached for the object `parsed`."""
-    return _read(IdentityKey(parsed))
+    return parsed.memo.get("calculation", lambda: _read(parsed))
 
 
-@lru_cache(maxsize=16)
-def _read(key: IdentityKey[ParsedQuestion]) -> CalculationReading:
-    parsed = key.object
+def _read(parsed: ParsedQuestion) -> CalculationReading:
     question = split_question(parsed)
     if hindering := blocking_words(question):
         return CalculationReading(unread_words=hindering if question.has_kind(*_CALCULATING) else ())
@@ -199,17 +195,13 @@ def _contains_run(words: Sequence[str], run: Sequence[str]) -> bool:
 
 def split_question(parsed: ParsedQuestion) -> SegmentedQuestion:
     """Return the question split into segments; single records and ranks that it names are constraints too."""
-    parsed, columns, segments, extra_conditions = _split(IdentityKey(parsed))
+    # Several kinds of calculation are tried on one question.
+    parsed, columns, segments, extra_conditions = parsed.memo.get("segments", lambda: _split(parsed))
     return SegmentedQuestion(parsed, columns, segments, extra_conditions=list(extra_conditions))
 
 
-@lru_cache(maxsize=16)
-def _split(key: IdentityKey[ParsedQuestion]) -> tuple[ParsedQuestion, FieldIndex, tuple[Segment, ...], list[Json]]:
-    """Return (question without values such as "total", its columns, its segments, `_total_row_conditions`).
-
-    Cached, because several kinds of calculation are tried on one question.
-    """
-    parsed = key.object
+def _split(parsed: ParsedQuestion) -> tuple[ParsedQuestion, FieldIndex, tuple[Segment, ...], list[Json]]:
+    """Return (question without values such as "total", its columns, its segments, `_total_row_conditions`)."""
     columns = field_index_of(parsed.sentence.vocabulary)
     totals = word_table("calculation")["summing_up"]
     # In "the total number", "total" does not mean the row "Total" that sums up the other rows.

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 from agent.intent.analysis.field_linking import FieldIndex
@@ -48,7 +47,8 @@ def find_named_records(
         known: constraints that name records already; another value of the same field becomes an alternative to theirs.
     """
     others = frozenset(columns.measures) | {name for name, one in columns.vocabulary.date_units.items() if one.months}
-    index = _value_index(_IndexKey(columns.vocabulary.catalogue, others))
+    catalogue = columns.vocabulary.catalogue
+    index = catalogue.memo.get(("value index", others), lambda: _value_index(catalogue, others))
     runs: list[_NamingTokens] = []
     place = 0
     tokens = _token_roles(segments)
@@ -160,26 +160,15 @@ def merge_alternatives(conditions: Sequence[StatedCondition]) -> list[StatedCond
     return joined
 
 
-@dataclass(frozen=True, slots=True)
-class _IndexKey:
-    """A cache key: a catalogue, compared by identity, and the text fields to leave out, which hold numbers or dates."""
+def _value_index(catalogue: FieldCatalogue, others: frozenset[str]) -> Mapping[tuple[str, ...], list[_NamedValue]]:
+    """Map each run of words of a text value, and the whole value, to the values that contain it.
 
-    catalogue: FieldCatalogue
-    others: frozenset[str]
-
-    def __hash__(self) -> int:
-        return id(self.catalogue)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _IndexKey) and self.catalogue is other.catalogue
-
-
-@lru_cache(maxsize=64)
-def _value_index(key: _IndexKey) -> Mapping[tuple[str, ...], list[_NamedValue]]:
-    """Map each run of words of a text value, and the whole value, to the values that contain it."""
+    Args:
+        others: text fields to leave out, which hold numbers or dates.
+    """
     found: dict[tuple[str, ...], list[_NamedValue]] = {}
-    for name, one in key.catalogue.fields.items():
-        if one.field.item != "string" or one.field.type == "list" or name in key.others or name == "language":
+    for name, one in catalogue.fields.items():
+        if one.field.item != "string" or one.field.type == "list" or name in others or name == "language":
             continue
         if boolean_texts(one) is not None:
             continue  # "false" does not tell which true/false field is meant

@@ -42,6 +42,7 @@ class NumberCondition:
         low_included, high_included: whether the bound itself satisfies the condition.
         negated: True if `values` are denied.
         texts: for numbers kept as text, the texts that satisfy the condition.
+        probability: that the question states the condition.
     """
 
     field: str
@@ -54,6 +55,7 @@ class NumberCondition:
     values: tuple[float | int, ...] = ()
     negated: bool = False
     texts: tuple[str, ...] | None = None
+    probability: float = 1.0
 
 
 _YEAR_WORDS = frozenset(["year", "yr"])

@@ -38,7 +38,7 @@ _MARGIN = 0.6
 """Minimum lead of the best field over any other."""
 _LINKS = frozenset("of is = : ： was at 为 是 等 于".split())
 _JOINING = frozenset("and but yet , 、 ， 且 但 并".split())
-_NO_CHOICE = "alternative numbers are not supported, so it was not used as a filter"
+NO_CHOICE = "alternative numbers are not supported, so it was not used as a filter"
 _MONEY_KINDS = CURRENCIES | {"money"}
 
 
@@ -77,7 +77,7 @@ def assign_fields(
     sentence: Sentence, columns: FieldIndex, comparisons: Sequence[Comparison]
 ) -> tuple[list[AssignedComparison], Mapping[int, str]]:
     """Return the comparisons whose field is clear, and by index in `comparisons` the reasons why others are unclear."""
-    words = list(_field_words(sentence, columns, comparisons)) if comparisons else []
+    words = list(field_words(sentence, columns, comparisons)) if comparisons else []
     fits = [
         fit
         for place, one in enumerate(comparisons)
@@ -100,7 +100,7 @@ def assign_fields(
         is_made = place in made or place - 1 in made
         # "under 50 or over 100" is a choice.
         if is_made and has_or_between(sentence, comparisons[place - 1].end, comparisons[place].start):
-            unclear |= dict.fromkeys((place - 1, place), _NO_CHOICE)
+            unclear |= dict.fromkeys((place - 1, place), NO_CHOICE)
     return [made[place] for place in sorted(made.keys() - unclear.keys())], unclear
 
 
@@ -183,7 +183,7 @@ def _score_field(
     numbers = possible_values(columns, one, name)
     if not numbers:
         return None
-    near = [(weight, word) for word in words if name in word.fields and (weight := _weigh(sentence, one, word)) > 0]
+    near = [(weight, word) for word in words if name in word.fields and (weight := weigh(sentence, one, word)) > 0]
     best = max(near, key=lambda pair: pair[0], default=(0.0, None))
     is_named = best[1] is not None and (best[1].weight >= _WORD[5.0] or best[1].fields == (name,))
     if is_key_field(sentence.vocabulary, name) and not is_named:
@@ -273,7 +273,7 @@ def _states_level(sentence: Sentence, one: Comparison, word: FieldWord) -> bool:
     return first is None or first.kind == "mark" or is_attribute or first.folded in HAVING
 
 
-def _weigh(sentence: Sentence, one: Comparison, word: FieldWord) -> float:
+def weigh(sentence: Sentence, one: Comparison, word: FieldWord) -> float:
     """Return the weight of a word for a comparison: less with distance, little or none in another clause."""
     if word.start >= one.start and word.end <= one.end:
         return word.weight
@@ -289,7 +289,7 @@ def _weigh(sentence: Sentence, one: Comparison, word: FieldWord) -> float:
     return word.weight - gap * _BY_CHARACTER
 
 
-def _field_words(sentence: Sentence, columns: FieldIndex, comparisons: Sequence[Comparison]) -> Iterator[FieldWord]:
+def field_words(sentence: Sentence, columns: FieldIndex, comparisons: Sequence[Comparison]) -> Iterator[FieldWord]:
     """Yield the words outside amounts that point at fields, by name ("price") or by the quantity ("cheaper")."""
     amounts = [(amount.start, amount.end) for one in comparisons for amount in one.amounts]
     behind = 0

@@ -7,7 +7,7 @@ are a condition, as for any other value. This module finds the words and tells w
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 
 from agent.intent.analysis.field_linking import SHORTENED, field_matches
 from agent.intent.analysis.negation import is_mention_negated
@@ -26,7 +26,6 @@ from agent.intent.conditions.flag_words import (
 from agent.intent.deciding.candidate_scoring import scoring_models
 from agent.intent.deciding.constraints import DENIED_FILTERS_FROM, UNCLEAR_PROBABILITY, Constraint
 from agent.intent.deciding.features import Candidate, extract_features
-from agent.intent.identity_cache import IdentityKey
 from agent.intent.language import lexicon
 from agent.intent.language.text import chinese_words, has_chinese
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
@@ -134,7 +133,8 @@ def _is_within(one: Candidate, other: Candidate) -> bool:
 
 def flag_candidates(sentence: Sentence) -> Iterator[tuple[FlagCandidate, dict[str, float]]]:
     """Yield (flag, features) for every place where a question names a flag; see `features.extract_features`."""
-    for flag in _flags(IdentityKey(sentence.vocabulary.catalogue)):
+    catalogue = sentence.vocabulary.catalogue
+    for flag in catalogue.memo.get("flags", lambda: _flags(catalogue)):
         for mention, denied, is_loose in _mentions(sentence, flag)[:_MOST_PLACES]:
             named = _flag_candidate(sentence, flag, mention, denied)
             if named is not None:
@@ -143,15 +143,14 @@ def flag_candidates(sentence: Sentence) -> Iterator[tuple[FlagCandidate, dict[st
                 yield named, extract_features(replace(sentence, negations=denials), named.candidate)
 
 
-@lru_cache(maxsize=256)
-def _flags(key: IdentityKey[FieldCatalogue]) -> tuple[Flag, ...]:
+def _flags(catalogue: FieldCatalogue) -> tuple[Flag, ...]:
     """Return the flags of a catalogue, with the names by which a question may call them.
 
     Flags are boolean fields with both values, and fields whose only two values mean true and false, such as "yes" and
     "no" or 1 and 0.
     """
     found = []
-    for name, values in key.object.fields.items():
+    for name, values in catalogue.fields.items():
         is_boolean = values.field.item == "boolean" and values.distinct > 1
         truth = {True: "true", False: "false"} if is_boolean else boolean_texts(values)
         if truth is None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from agent.intent.analysis.comparisons import find_comparisons
@@ -35,6 +35,7 @@ from agent.intent.values.translated_names import find_pinyin_phrases, translated
 from agent.intent.values.value_linking import Mention, find_mentions
 from agent.intent.values.vocabulary import Vocabulary
 from agent.intent.words import word_table
+from retrievers.core.memo import Memo
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class ParsedQuestion:
         has_doubtful_dates: True if a range of days is less probable than one that filters, see `DATES_FILTER_FROM`.
         unclear_comparisons: comparisons of numbers whose field is unclear, with the reason.
         remaining_text: the question without the words of sure conditions; words of likely ones stay, to be searched.
+        memo: what was computed from it, such as its calculation.
     """
 
     sentence: Sentence
@@ -62,6 +64,7 @@ class ParsedQuestion:
     unread_dates: tuple[tuple[int, int], ...] = ()
     unclear_comparisons: tuple[UnclearComparison, ...] = ()
     has_doubtful_dates: bool = False
+    memo: Memo = field(init=False, default_factory=Memo, repr=False, compare=False)
 
     @property
     def filter(self) -> Json | None:
@@ -86,13 +89,14 @@ def parse_question(
     more: Sequence[tuple[str, str, int]] = (),
     *,
     counts_documents: bool = False,
+    searches_text: bool = False,
     frequencies: Mapping[str, float] | None = None,
 ) -> ParsedQuestion:
     """Return a question with all conditions and topics that it states.
 
     Args:
         calendar: the asker's meaning of "today", a week and a fiscal year.
-        counts_documents, frequencies: see `Sentence`.
+        counts_documents, searches_text, frequencies: see `Sentence`.
         nouns: nouns for a document of the collections in scope: "pep", "peps".
         now: the present in the time zone of the asker; dates mean days in that zone.
         more: (field, value, number of documents) looked up in fields with too many values to keep in memory.
@@ -100,12 +104,14 @@ def parse_question(
     sentence = to_sentence(
         text, vocabulary, nouns, more, counts_documents=counts_documents, frequencies=frequencies or {}
     )
+    sentence = replace(sentence, searches_text=searches_text)
     crowd: Sequence[Mention] = ()
     if len(sentence.mentions) > _MOST_NAMES:
         sentence, crowd = sentence.without(sentence.mentions), sentence.mentions
-    sentence, scored_dates, dates, unread_dates = _with_dates(sentence, calendar)
+    sentence, scored_dates, dates, unread_dates = with_dates(sentence, calendar)
     quantities, unclear_comparisons = read_number_conditions(sentence)
-    numbers = [*quantities, *year_conditions(sentence, [one for one in scored_dates if not one.is_possible])]
+    years = year_conditions(sentence, [one for one in scored_dates if not one.is_possible])
+    numbers = [*quantities, *(one for one in years if not any(one.field == known.field for known in quantities))]
     of_years = {(one.start, one.end) for one in numbers}
     sentence = sentence.without([one for one in sentence.mentions if _names_number(sentence, one, numbers)])
     sentence = replace(sentence, used_spans=(*sentence.used_spans, *((one.start, one.end) for one in numbers)))
@@ -115,7 +121,7 @@ def parse_question(
     constraints, unused_mentions = read_constraints(_end_negations(sentence, flags, existing))
     constraints = [*expand_version_ranges(sentence, constraints), *flags]
     dates = [one for one in dates if not any(start <= one.start and one.end <= end for start, end in of_years)]
-    stated = [StatedCondition(one.field, number_filter(one), one.start, one.end) for one in numbers]
+    stated = [StatedCondition(one.field, number_filter(one), one.start, one.end, one.probability) for one in numbers]
     stated += date_conditions(sentence, dates, now)
     length_conditions = tuple(
         StatedCondition(name, {"type": operator, "key": f"len({name})", "value": number}, start, end)
@@ -186,7 +192,7 @@ def to_sentence(
     )  # fmt: skip
 
 
-def _with_dates(
+def with_dates(
     sentence: Sentence, calendar: Calendar
 ) -> tuple[Sentence, list[StatedDate], list[StatedDate], Sequence[tuple[int, int]]]:
     """Return what the date words of a sentence mean.

@@ -24,6 +24,7 @@ _LEAST_SAID = 4
 _LETTERS = frozenset("ai")
 """English words that look like an initial."""
 _DOTTED = re.compile(r"[^\W\d_][._-][^\W\d_]")
+_DOING = frozenset(["did", "does", "do"])
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
 _SURNAME_FIRST = re.compile(r"[^\W\d_][^\d,]*,\s*(?P<initial>[^\W\d_])\.?(?:[\s-]*[^\W\d_]\.?){0,3}")
@@ -227,11 +228,21 @@ def _can_mean_value(known: ValueMatch, tokens: Sequence[Token], first: int, last
         return False  # "a stone" is not a.stone
     if known.kind == "code":
         return word.text.isupper()
+    if known.kind == "translated" and _is_verb_of_person(tokens, first, last, vocabulary):
+        return False
     if last - first == 1 and known.kind in ("part", "short") and word.folded in lexicon.STOP_WORDS:
         return known.kind == "short" and word.text.isupper()
     if known.kind != "part" or last - first > 1 or vocabulary.roles.get(known.field) in ("label", "tag"):
         return True
     return is_person_mention(known.field, tokens, first, vocabulary)
+
+
+def _is_verb_of_person(tokens: Sequence[Token], first: int, last: int, vocabulary: Vocabulary) -> bool:
+    """Return whether words say what somebody did, not the state of a document: "[sent] by Ann", "did Ann [reject]"."""
+    if last < len(tokens) and tokens[last].folded == "by":
+        return True
+    words = tuple(token.folded for token in tokens[first:last])
+    return words not in vocabulary.names and any(one.folded in _DOING for one in tokens[:first])
 
 
 def _is_written(value: str, tokens: Sequence[Token], first: int) -> bool:

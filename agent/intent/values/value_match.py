@@ -7,9 +7,9 @@ MatchKind = Literal["exact", "alias", "stem", "short", "form", "part", "translat
 """How a name is related to the value that it matches.
 
 exact: as written; alias: declared; stem: another inflection, such as the plural; short: without words that all values
-share; form: in another order or with initials; part: a part of it; translated: in another language; fuzzy: misspelt;
-code: the value abbreviates the word; group: one of several values with a common name, for example a domain of
-addresses; flag: the name of a field that is true or false.
+share; form: in another order or with initials; part: a part of it; translated: in another language or in other words;
+fuzzy: misspelt; code: the value abbreviates the word; group: one of several values with a common name, for example a
+domain of addresses; flag: the name of a field that is true or false.
 """
 
 DISTANT: tuple[MatchKind, ...] = ("part", "fuzzy", "code", "group")

@@ -376,7 +376,9 @@ def _values_by_part(parts: Iterable[tuple[tuple[str, ...], str]]) -> dict[tuple[
 
 def _likely_values(owners: list[str], held: Mapping[str, int]) -> list[str]:
     """Return which of `owners` a name means: the one with 4 times the documents of any other, else the 5 commonest."""
+    if len(owners) == 1:
+        return owners
     ordered = sorted(owners, key=lambda value: (-held[value], value))
-    if len(ordered) == 1 or held[ordered[0]] >= _FAR_COMMONER * held[ordered[1]]:
+    if held[ordered[0]] >= _FAR_COMMONER * held[ordered[1]]:
         return ordered[:1]
     return ordered[:_MOST_OF_ONE_NAME]

@@ -11,11 +11,10 @@ from typing import Literal
 
 from rapidfuzz import fuzz, process
 
-from agent.intent.identity_cache import IdentityKey, lock_for
 from agent.intent.language import lexicon
-from agent.intent.language.countries import country_names
+from agent.intent.language.countries import country_names, language_code
 from agent.intent.language.text import has_chinese, stem, words_of
-from agent.intent.values import account_names, translated_names, value_names
+from agent.intent.values import account_names, thesaurus, translated_names, value_names
 from agent.intent.values.date_units import DateUnits, date_units_of, with_day_ranges
 from agent.intent.values.person_names import is_person_field, looks_like_person
 from agent.intent.values.value_match import ValueMatch
@@ -140,7 +139,7 @@ def field_role(values: FieldValues) -> FieldRole:
 
 def _holds_languages(values: FieldValues) -> bool:
     """Return whether a field holds several language codes and nothing else."""
-    is_of_all = values.distinct > 1 and all(value in lexicon.LANGUAGE_NAMES for value in values.values)
+    is_of_all = values.distinct > 1 and all(map(language_code, values.values))
     return bool(values.values) and is_of_all and "place" not in concepts_of(values.field.name)
 
 
@@ -185,15 +184,12 @@ def _pinyin_index(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
 
 def build_vocabulary(catalogue: FieldCatalogue) -> Vocabulary:
     """Return the vocabulary of a field catalogue, cached. One thread builds it, others that need it wait."""
-    key = IdentityKey(catalogue)
-    with lock_for(key):
-        return _build_cached(key)
+    return catalogue.memo.get("vocabulary", lambda: _build_vocabulary(catalogue))
 
 
-@lru_cache(maxsize=256)
-def _build_cached(key: IdentityKey[FieldCatalogue]) -> Vocabulary:
-    units = {name: found for name, values in key.object.fields.items() if (found := date_units_of(values)) is not None}
-    catalogue = with_day_ranges(key.object, units)
+def _build_vocabulary(catalogue: FieldCatalogue) -> Vocabulary:
+    units = {name: found for name, values in catalogue.fields.items() if (found := date_units_of(values)) is not None}
+    catalogue = with_day_ranges(catalogue, units)
     roles = {name: field_role(values) for name, values in catalogue.fields.items()}
     roles |= dict.fromkeys(units, "date")
     roles |= dict.fromkeys(_shared_person_fields(catalogue, roles), "person")
@@ -210,7 +206,7 @@ def _build_cached(key: IdentityKey[FieldCatalogue]) -> Vocabulary:
         value_names.add_exact_names(name, roles[name], values, names, stems, own)
     for name, values in known.items():
         if value_names.boolean_texts(values) is None:
-            _add_general_names(name, roles[name], values, names, own)
+            _add_general_names(name, roles[name], values, names, stems, own)
     for name, values in named.items():
         value_names.add_variant_names(name, roles[name], values, names, stems, cues)
     translated_names.add_pinyin_names(names, roles)
@@ -282,10 +278,26 @@ def _is_named(role: FieldRole, values: FieldValues, documents: int) -> bool:
 
 
 def _add_general_names(
-    name: str, role: FieldRole, values: FieldValues, names: value_names.NameIndex, fields: set[tuple[str, ...]]
+    name: str,
+    role: FieldRole,
+    values: FieldValues,
+    names: value_names.NameIndex,
+    stems: value_names.NameIndex,
+    fields: set[tuple[str, ...]],
 ) -> None:
-    """Add translations, and names of countries and languages, to `names`; none for a tag that is named in `fields`."""
+    """Add translations, synonyms, and names of countries and languages; none for a tag that is named in `fields`.
+
+    Args:
+        names, stems: see `value_names.add_exact_names`.
+    """
     if role in ("label", "tag"):
+        for value, words in thesaurus.other_names(values.values, {word for own in fields for word in own}):
+            if role == "tag" and words_of(value) in fields:
+                continue
+            known = ValueMatch(name, value, "translated", values.values[value])
+            names.add(words, known)
+            if role == "label":
+                stems.add(tuple(map(stem, words)), known)
         for value, documents in values.values.items():
             if role == "tag" and words_of(value) in fields:
                 continue
@@ -296,7 +308,7 @@ def _add_general_names(
                 names.add(words_of(one), ValueMatch(name, code, "alias", values.values[code]))
     elif role == "language":
         for value, documents in values.values.items():
-            for word in lexicon.LANGUAGE_NAMES.get(value, ()):
+            for word in lexicon.LANGUAGE_NAMES.get(language_code(value), ()):
                 names.add(words_of(word), ValueMatch(name, value, "alias", documents))
 
 
@@ -304,12 +316,13 @@ def _fuzzy_index(names: value_names.NameIndex, fields: set[str], people: Collect
     """Return (names of 6 or more letters, the values of each): whole names of `fields`, parts of names of `people`."""
     found = []
     for words, known in names.items():
-        text = " ".join(words)
-        whole = (one for one in known.values() if one.field in fields and one.kind in ("exact", "alias"))
-        surnames = (one for one in known.values() if one.field in people and one.kind in ("part", "short"))
-        given = (*whole, *(surnames if len(words) == 1 else ()))
-        if given and len(text) >= _LEAST_FUZZY_CHARACTERS and not has_chinese(text):
-            found.append((text, given))
+        given = tuple(one for one in known.values() if one.field in fields and one.kind in ("exact", "alias"))
+        if people and len(words) == 1:
+            given += tuple(one for one in known.values() if one.field in people and one.kind in ("part", "short"))
+        if given:
+            text = " ".join(words)
+            if len(text) >= _LEAST_FUZZY_CHARACTERS and not has_chinese(text):
+                found.append((text, given))
     return tuple(text for text, _ in found), tuple(known for _, known in found)
 
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from retrievers.core.cooccurrence import MOST_DOCUMENTS
@@ -19,6 +20,8 @@ from retrievers.text.folding import fold
 
 MAX_VALUES = 1000
 """Maximum number of values of a field that are read: the most common ones."""
+MAX_ALL_VALUES = 10_000
+"""Maximum number of values of all fields of a scope. Making their names takes 0.1 ms of processor per value."""
 MAX_FOUND = 200
 
 _CATALOGUED = ("language", "public")
@@ -31,6 +34,8 @@ _SHOWN = 10
 # While documents are written, the version changes with every batch, so that cached values may be this old, in seconds.
 _FRESH_S = 1.0
 _MOST_SCOPES = 64
+_MOST_VALUES = 200_000
+"""Maximum values in all cached catalogues; a value takes about 1.5 KB with the names that questions may call it by."""
 _TEXTUAL = ("string", "boolean")
 
 VISIBLE_FIELDS = """
@@ -134,11 +139,17 @@ class PartFieldValues:
 
 @dataclass(frozen=True, slots=True)
 class _KnownValues:
-    """A cached catalogue. `is_whole` is False if `catalogue.cooccurrence` could not be read in time."""
+    """A cached catalogue.
+
+    Attributes:
+        large: text fields whose rarest values are not in the catalogue, because there are too many values.
+        is_whole: False if `catalogue.cooccurrence` could not be read in time.
+    """
 
     read_at: float
     catalogue: FieldCatalogue
     held: tuple[PartFieldValues, ...]
+    large: frozenset[str]
     is_whole: bool
 
 
@@ -167,13 +178,8 @@ class FieldValueReader:
     async def find(self, scope: Scope, folded_spans: Sequence[str]) -> list[tuple[str, str, int]]:
         """Return (field, value, number of documents) for values that contain a span; see `Catalogue.find_values`."""
         known = await self._current(scope)
-        large = [
-            name
-            for name, field in known.catalogue.fields.items()
-            if field.distinct > MAX_VALUES and field.field.item == "string"
-        ]
         spans = [span for span in dict.fromkeys(folded_spans) if span and "\0" not in span][:_MOST_SPANS]
-        numbers = {one.number for one in known.held if not one.values.keys().isdisjoint(large)}
+        numbers = {one.number for one in known.held if not one.values.keys().isdisjoint(known.large)}
         among = [one for one in _counted(scope) if one[1] in numbers]
         if not spans or not among:
             return []
@@ -182,7 +188,7 @@ class FieldValueReader:
             "among": [number for _, number in among],
             "words": spans,
             "beyond": [f"{span}!" for span in spans],
-            "fields": large,
+            "fields": list(known.large),
             "each": _MOST_PER_SPAN,
         }
         documents: Counter[tuple[str, str]] = Counter()
@@ -224,12 +230,15 @@ class FieldValueReader:
             few = sum(one.documents for one in held) <= MOST_DOCUMENTS
             rows = await read_field_rows(self._reads, scope) if few else []
             # In a thread, because tens of thousands of values take a while.
-            catalogue = await asyncio.to_thread(_catalogue_of, held, scope, rows or ())
-            known = self._known[which] = _KnownValues(read_at, catalogue, held, rows is not None)
+            catalogue, large = await asyncio.to_thread(_catalogue_of, held, scope, rows or ())
+            known = self._known[which] = _KnownValues(read_at, catalogue, held, large, rows is not None)
             self._known.move_to_end(which)
-        while len(self._known) > _MOST_SCOPES:
+        while len(self._known) > 1 and (len(self._known) > _MOST_SCOPES or self._values() > _MOST_VALUES):
             self._reading.pop(self._known.popitem(last=False)[0], None)
         return known
+
+    def _values(self) -> int:
+        return sum(len(one.values) for known in self._known.values() for one in known.catalogue.fields.values())
 
     def _within(self, scope: Scope) -> tuple[PartFieldValues, ...]:
         """Return the scope's values out of the cached values of a larger scope; () if no such values are recent enough.
@@ -246,20 +255,30 @@ class FieldValueReader:
         return ()
 
 
-def _catalogue_of(held: Sequence[PartFieldValues], scope: Scope, rows: Sequence[str | None]) -> FieldCatalogue:
+def _catalogue_of(
+    held: Sequence[PartFieldValues], scope: Scope, rows: Sequence[str | None]
+) -> tuple[FieldCatalogue, frozenset[str]]:
+    """Return the catalogue, and the text fields with more values than it has."""
     current = {one.number: one for one in held}
     stored = tuple(
         replace(one, fields=current[one.number].fields) for one in scope.collections if one.number in current
     )
     known = filterable_fields(replace(scope, collections=stored, external_collections=()))
-    fields = _for_filters(merge_values(held, {name: known[name] for name in known if _is_catalogued(name, held)}))
-    return FieldCatalogue(
+    merged = merge_values(held, {name: known[name] for name in known if _is_catalogued(name, held)})
+    fields = _with_limited_values(_for_filters(merged))
+    large = frozenset(
+        name
+        for name, one in fields.items()
+        if one.field.item == "string" and (one.distinct > MAX_VALUES or len(one.values) < len(merged[name].values))
+    )
+    catalogue = FieldCatalogue(
         key=tuple((one.number, one.version) for one in held),
         documents=sum(one.documents for one in held),
         fields=fields,
         records=shared_document_nouns(held),
         cooccurrence=build_cooccurrence(rows, fields),
     )
+    return catalogue, large
 
 
 def _which(scope: Scope) -> _Which:
@@ -366,6 +385,24 @@ def _spellings(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
 def _for_filters(fields: Mapping[str, FieldValues]) -> dict[str, FieldValues]:
     return {
         name: one if one.field.item in _TEXTUAL else replace(one, values={}) for name, one in sorted(fields.items())
+    }
+
+
+def _with_limited_values(fields: dict[str, FieldValues]) -> dict[str, FieldValues]:
+    """Return the fields with at most `MAX_ALL_VALUES` values: those with the most values lose their rarest."""
+    most, left = MAX_VALUES, MAX_ALL_VALUES
+    for place, count in enumerate(sorted(len(one.values) for one in fields.values())):
+        most = left // (len(fields) - place)
+        if count > most:
+            break
+        left -= count
+    else:
+        return fields
+    return {
+        name: replace(one, values=(kept := dict(islice(one.values.items(), most))), spellings=_spellings(kept))
+        if len(one.values) > most
+        else one
+        for name, one in fields.items()
     }
 
 

@@ -247,6 +247,7 @@ UNOFFERED = {
     "a schema elsewhere": with_schema({"$ref": "http://127.0.0.1:9/schema.json"}),
     "a schema in a file": with_schema({"$ref": "file:///etc/passwd"}),
     "a schema that is a text": with_schema("object"),
+    "arguments of a function that has no parameters": with_schema(None),
     "a schema that allows nothing": with_schema(False),
     "a type that does not exist": with_schema({"type": "any"}),
     "a keyword of the wrong type": with_schema({"properties": ["town"]}),
