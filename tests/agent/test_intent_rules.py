@@ -249,6 +249,7 @@ CALCULATIONS = {
     "list all districts": {"op": "count", "group_by": "district"},
     "what kinds of permits exist": {"op": "count", "group_by": "kind"},
     "how many permits are neither denied nor approved": {"op": "count"},
+    "which district has the most permits with a budget over 5000": {"op": "count", "group_by": "district", "limit": 1},
     "latest three demolition permits": {"op": "list", "order": "desc", "limit": 3},
     "5 cheapest contracts": {"op": "list", "of": "budget", "order": "asc", "limit": 5},
     # one of two, or both of them

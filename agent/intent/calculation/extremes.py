@@ -130,6 +130,8 @@ def _rank_groups(question: SegmentedQuestion, order: RankOrder, explicit: Group 
     # "most often" asks for a number of records, not for a sum.
     operand = None if any(word in said for word in _OFTEN) else read_operand(question)
     is_record = any(not question.segments[index].guessed for index in question.indices_of(RECORD))
+    if is_record and operand in {one.field for one in question.parsed.numbers}:
+        operand = None  # "the genre with the most books with over 500 pages" counts books
     if operand is None and "amount" in said and question.columns.measures and not is_record:
         raise UnclearCalculation("an amount that no field is named for")
     if operand is not None and explicit is not None and said.startswith(("maximum", "minimum")):

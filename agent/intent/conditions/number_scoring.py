@@ -70,12 +70,18 @@ def _may_be_of_something_else(one: NumberCandidate, features: Mapping[str, float
     """Return whether a number that no word assigns to the field may be of another thing; few examples are known.
 
     Examples: a number without any name ("hmm, under 20 then?"), thousands of a noun ("over 100k visitors" for
-    `cost_keur`), a word for a field that has no such numbers, and an amount that nothing compares ("a fine of 9,000
-    euros").
+    `cost_keur`), a noun that several fields may count ("over 20 illustrations"), a word for a field that has no such
+    numbers, and an amount that nothing compares ("a fine of 9,000 euros").
     """
     if features["word"]:
         return False
     is_alone = not features["values around"] and not features["nouns"] and features["content words"] < _FEW_WORDS
     counts_thousands = features["scaled"] and features["may count noun"]
     is_bare_amount = one.comparison.is_bare and features["unit stated"]
-    return bool(is_alone or counts_thousands or is_bare_amount or features["other word"] >= _CLEAR_WORD)
+    return bool(
+        is_alone
+        or counts_thousands
+        or (features["counts noun"] and features["rivals inside"])
+        or is_bare_amount
+        or features["other word"] >= _CLEAR_WORD
+    )
