@@ -11,8 +11,8 @@ from retrievers.core.metadata import Field
 from retrievers.core.types import FieldCatalogue, FieldValues
 from retrievers.text import chinese_dictionary
 
-_QUESTION = "notes of the Payments team from last year"
-"""Reading this question loads what names, dates and probabilities need, which takes half a second."""
+_QUESTION = "notes of the Payments team from last year with a cost over 5"
+"""Reading this question loads what names, dates, numbers and probabilities need, which takes half a second."""
 
 
 @cache
@@ -29,11 +29,19 @@ def warm_up() -> Thread:
 
 def _read() -> None:
     teams = FieldValues(Field("team", "string", "string"), {"Payments": 1, "Search": 2}, 2, 3)
+    costs = FieldValues(Field("cost", "number", "number"), {}, 3, 3, 1, 9)
+    days = FieldValues(Field("day", "date", "date"), {}, 3, 3, "2020-01-01", "2024-01-01")
     now = datetime.now(UTC)
     read_by_rules(
         _QUESTION,
         (),
-        ReadingContext(FieldCatalogue((), 3, {"team": teams}), frozenset(), {}, Calendar(now.date()), now),
+        ReadingContext(
+            FieldCatalogue((), 3, {"team": teams, "cost": costs, "day": days}),
+            frozenset(),
+            {},
+            Calendar(now.date()),
+            now,
+        ),
     )
     chinese_dictionary.preload_dictionary().join()
     process_memory.freeze_objects()
