@@ -217,3 +217,8 @@ def test_no_random_question_over_random_fields_ends_in_an_error(seed: int):
         fields = {name: random_field(chance, name) for name in chance.sample(NAMES, chance.randrange(1, 7))}
         for _ in range(16):
             assert read(random_question(chance, fields), fields).kind in ("retrieve", "aggregate", "none")
+
+
+def test_a_hyphen_at_the_end_continues_no_name_of_a_flag():
+    flag = FieldValues(Field("archived", "boolean", "boolean"), {"true": 3, "false": 5}, 2, 8)
+    assert shown(read("documents in the archive-", {"archived": flag}).filter) == "archived eq True"

@@ -170,7 +170,7 @@ def _said(sentence: Sentence) -> Iterator[tuple[int, int, str]]:
         is_end = token.folded == "free" and sentence.folded(index - 1) == "-"  # "ad-free" does not mean free of charge
         if token.kind == "word" and not is_end:
             yield index, index + 1, token.folded
-            if sentence.folded(index + 1) == "-" and token.end == tokens[index + 1].start:
+            if sentence.folded(index + 1) == "-" and index + 2 < len(tokens) and token.end == tokens[index + 1].start:
                 yield index, index + 3, token.folded + sentence.folded(index + 2)  # "wi-fi"
     for run in chinese_runs(tokens, set()):
         for start, word, _ in find_dictionary_words("".join(tokens[index].text for index in run)):
