@@ -20,7 +20,7 @@ from evals.sampling import DrawnDocument, DrawOptions, draw_documents
 from retrievers.core.filters import matches_filter, parse_filter
 from retrievers.core.metadata import RESERVED
 from retrievers.core.types import FieldCatalogue, Scope
-from retrievers.postgres.catalogue.field_values import filterable_fields
+from retrievers.postgres.catalogue.value_merging import filterable_fields
 from retrievers.text.analysis import analyse
 from retrievers.text.chinese_dictionary import contains_chinese
 

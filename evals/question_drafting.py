@@ -21,7 +21,7 @@ from evals.sampling import DrawnDocument, DrawOptions, draw_documents
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import matches_filter, parse_filter
 from retrievers.core.metadata import RESERVED, Field
-from retrievers.postgres.catalogue.field_values import filterable_fields
+from retrievers.postgres.catalogue.value_merging import filterable_fields
 from retrievers.text.languages import detect_language
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from evals.traffic import TrafficQuestion, merge_traces, question_and_history, r
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import matches_filter, parse_filter
 from retrievers.core.types import Scope, Viewer
-from retrievers.postgres.catalogue.field_values import filterable_fields
+from retrievers.postgres.catalogue.value_merging import filterable_fields
 
 Json = dict[str, Any]
 

@@ -311,9 +311,8 @@ class ValueGuard:
         if not outside and _all_exist(calculated, held):
             return made
         if readings:
-            context = _without_values(
-                {field: values - set(held.get(field, ())) for field, values in asked.items()}, context
-            )
+            gone = {field: values - set(held.get(field, ())) for field, values in asked.items()}
+            context = await asyncio.to_thread(_without_values, gone, context)
             return await self.check_rules_reading(await again(context), history, context, again, readings=readings - 1)
         return rules_reader.drop_conditions(made, [made.conditions[place] for place in outside], context)
 
@@ -326,7 +325,7 @@ class ValueGuard:
         }
         held = await self._values_inside_filter(asked, most_documents=_MOST_DOCUMENTS)
         fields = {name: _with_values(one, held.get(name, {})) for name, one in catalogue.fields.items()}
-        return replace(catalogue, fields=fields)
+        return await asyncio.to_thread(vocabulary.narrowed_catalogue, catalogue, fields)
 
     async def _values_inside_filter(
         self, candidates: Mapping[str, Collection[str]], *, most_documents: int | None = None
@@ -383,7 +382,7 @@ def _without_values(values: Mapping[str, Collection[str]], context: ReadingConte
         kept = {value: count for value, count in one.values.items() if value not in gone}
         fields[name] = replace(_with_values(one, kept), low=one.low, high=one.high, distinct=one.distinct - len(gone))
     more = [one for one in context.more if one[1] not in values.get(one[0], ())]
-    return replace(context, catalogue=replace(context.catalogue, fields=fields), more=more)
+    return replace(context, catalogue=vocabulary.narrowed_catalogue(context.catalogue, fields), more=more)
 
 
 def _with_values(one: FieldValues, held: Mapping[str, int]) -> FieldValues:

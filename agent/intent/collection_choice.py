@@ -29,7 +29,7 @@ from retrievers.core.types import Collection, Hit, Query, Retriever, Scope
 from retrievers.embed import Embedder
 from retrievers.embed.embedders import Embedders
 from retrievers.postgres.catalogue.catalogue import Catalogue
-from retrievers.postgres.catalogue.field_values import PartFieldValues
+from retrievers.postgres.catalogue.value_merging import PartFieldValues
 from retrievers.text import chinese_dictionary
 from retrievers.text.analysis import analyse
 from retrievers.text.folding import fold

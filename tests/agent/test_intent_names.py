@@ -10,8 +10,8 @@ from agent.intent.language.text import closeness, code_closeness
 from agent.intent.reading import FILTERS_FROM
 from agent.intent.rules_reader import ReadingContext, RulesReading, read_by_rules
 from agent.intent.time.periods import Calendar
+from agent.intent.values.field_words import chinese_field_words
 from agent.intent.values.inferred_words import document_nouns_of
-from agent.intent.values.vocabulary import chinese_field_words
 from agent.types import Message
 from retrievers.core.metadata import Field, FieldType
 from retrievers.core.types import Card, FieldCatalogue, FieldValues

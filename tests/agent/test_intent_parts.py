@@ -19,9 +19,10 @@ from agent.intent.rejections import unknown_values
 from agent.intent.rules_reader import ReadingContext, RulesReading, read_by_rules
 from agent.intent.time.periods import Calendar
 from agent.intent.values import vocabulary
+from agent.intent.values.field_words import concepts_of
 from agent.intent.values.inferred_words import document_nouns_of
 from agent.intent.values.value_linking import find_mentions
-from agent.intent.values.vocabulary import build_vocabulary, concepts_of, field_role
+from agent.intent.values.vocabulary import build_vocabulary, field_role
 from agent.types import Message
 from retrievers.core.metadata import Field, FieldType, ScalarType
 from retrievers.core.types import Card, FieldCatalogue, FieldValues

@@ -4,6 +4,7 @@ import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 from typing import Any
@@ -41,6 +42,48 @@ def test_a_value_is_split_into_words_once(monkeypatch: pytest.MonkeyPatch):
     text._words_of_name.cache_clear()
     vocabulary.build_vocabulary(catalogue())
     assert len([one for one in calls if one in VALUES]) == len(VALUES)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x " * 39, "漢字" * 35, "\ufdfa" * 70, "\ufdfa" * 190, "part/" * 15],
+    ids=["letters", "chinese", "wide", "long", "path"],
+)
+def test_each_character_of_long_values_is_read_at_most_three_times(value: str, monkeypatch: pytest.MonkeyPatch):
+    values = dict.fromkeys((f"{value}{n}" for n in range(50)), 1)
+    many = FieldCatalogue((), 50, {"f": FieldValues(Field("f", "string", "string"), values, 50, 50)})
+    split, read = text.tokenize, [0]
+
+    def counted(given: str) -> list[text.Token]:
+        read[0] += len(given)
+        return split(given)
+
+    monkeypatch.setattr(text, "tokenize", counted)
+    text._words_of_name.cache_clear()
+    vocabulary.build_vocabulary(many)
+    assert read[0] <= 3 * sum(map(len, values)) + 500  # and the few names of the field
+
+
+def test_the_vocabulary_of_fewer_values_is_made_from_that_of_all(monkeypatch: pytest.MonkeyPatch):
+    people = dict.fromkeys(["Ada Brook", "Ben Carter", "Ursula Zimmermann"], 20)
+    months = {"2024-01": 10, "2024-02": 10}
+    fields = {
+        name: FieldValues(Field(name, "string", "string"), values, len(values), 60)
+        for name, values in (("author", people), ("month", months), ("state", {"open": 30, "closed": 30}))
+    }
+    every = FieldCatalogue((), 60, fields)
+    vocabulary.build_vocabulary(every)
+    monkeypatch.setattr(vocabulary, "_build_vocabulary", None)
+    some = {"author": dict.fromkeys(["Ada Brook"], 20), "month": {}, "state": {"open": 30}}
+    narrowed = vocabulary.narrowed_catalogue(
+        every, {name: replace(one, values=some[name]) for name, one in fields.items()}
+    )
+    known = vocabulary.build_vocabulary(narrowed)
+    named = {(one.field, one.value) for found in (*known.names.values(), *known.stems.values()) for one in found}
+    assert named == {("author", "Ada Brook"), ("state", "open")}
+    assert known.date_units == {}
+    assert not known.misspelt_values(["ursula", "zimmerman"], person=True)
+    assert vocabulary.build_vocabulary(every).misspelt_values(["ursula", "zimmerman"], person=True)
 
 
 @pytest.mark.parametrize("letters", [1, 200])

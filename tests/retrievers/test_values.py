@@ -17,7 +17,7 @@ from retrievers.ingest import collections, document_store
 from retrievers.ingest.documents import Document
 from retrievers.ingest.run import ingest
 from retrievers.postgres.catalogue import field_values as reading
-from retrievers.postgres.catalogue import visible_collections
+from retrievers.postgres.catalogue import value_merging, visible_collections
 from retrievers.postgres.catalogue.catalogue import Catalogue
 from retrievers.postgres.connections.database import Database
 from retrievers.postgres.server.embedded import EmbeddedServer
@@ -149,7 +149,7 @@ async def test_random_changes_leave_what_the_documents_say(database: Database):
 
 
 async def test_of_many_values_the_commonest_are_held(database: Database, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reading, "MAX_VALUES", 3)
+    monkeypatch.setattr(value_merging, "MAX_VALUES", 3)
     authors = ["b", "b", "c", "c", "c", "z", "y", "x"]
     await load(database, *(document(f"d{n}", author=author) for n, author in enumerate(authors)))
     author = (await fields(database))["author"]
@@ -159,7 +159,7 @@ async def test_of_many_values_the_commonest_are_held(database: Database, monkeyp
 async def test_of_many_values_in_all_fields_those_of_the_largest_are_cut_and_still_found(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(reading, "MAX_ALL_VALUES", 8)
+    monkeypatch.setattr(value_merging, "MAX_ALL_BYTES", 8 * 25)
     stored = [document(f"d{n}", author=f"Ann {n}", team=f"Team {n % 6}", open=n % 2 == 0) for n in range(9)]
     await load(database, *stored, document("d9", author="Ann 8"))
     catalogue = Catalogue(database)
@@ -248,7 +248,7 @@ async def test_it_is_read_once_until_something_changes(database: Database, monke
 @pytest.fixture
 async def named(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """Fields with more values than are held: two people, and teams, of which there are few."""
-    monkeypatch.setattr(reading, "MAX_VALUES", 2)
+    monkeypatch.setattr(value_merging, "MAX_VALUES", 2)
     names = ["Guido van Rossum", "Guido Muster", "Łukasz Langa", "林志远", "Guido", "Rossum GmbH"]
     await load(database, *(document(f"d{n}", author=name, team="guido") for n, name in enumerate(names)))
     await load(database, document("d9", author="Guido van Rossum"))

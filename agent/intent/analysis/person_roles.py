@@ -9,8 +9,8 @@ from agent.intent.analysis.sentence import Sentence
 from agent.intent.language import lexicon
 from agent.intent.language.abbreviations import is_abbreviation
 from agent.intent.language.text import has_chinese, stem
+from agent.intent.values.field_words import chinese_field_words
 from agent.intent.values.value_linking import Mention
-from agent.intent.values.vocabulary import chinese_field_words
 from agent.intent.words import LANGUAGES, word_frequencies, word_table
 from retrievers.text.chinese_dictionary import pinyin_of
 

@@ -12,8 +12,9 @@ from rapidfuzz import fuzz, process
 
 from agent.intent.language import lexicon
 from agent.intent.language.text import Token, has_chinese
+from agent.intent.values.field_words import concepts_of
 from agent.intent.values.value_linking import Mention
-from agent.intent.values.vocabulary import Vocabulary, concepts_of
+from agent.intent.values.vocabulary import Vocabulary
 
 _ABOUT = frozenset(
     """

@@ -17,7 +17,7 @@ from agent.intent.conditions.date_fields import is_main_date_unclear, is_ordered
 from agent.intent.conditions.filter_json import Json
 from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.units import CURRENCIES
-from agent.intent.values.vocabulary import concepts_of
+from agent.intent.values.field_words import concepts_of
 
 LIST_WORDS = frozenset("list listed chart table listing 表 列表".split())
 """Words after which "first" and "last" mean the order of the records in their list."""

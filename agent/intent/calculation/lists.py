@@ -23,7 +23,7 @@ from agent.intent.conditions.question_parser import ParsedQuestion
 from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language import lexicon
 from agent.intent.language.text import has_chinese
-from agent.intent.values.vocabulary import concepts_of
+from agent.intent.values.field_words import concepts_of
 
 MAX_LIST_ROWS = 100
 """Maximum rows of a list, unless all are asked for."""

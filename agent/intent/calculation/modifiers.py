@@ -3,8 +3,8 @@
 from agent.intent.analysis.sentence import ENDS, Sentence
 from agent.intent.calculation.segment import Segment, segment_text
 from agent.intent.language import lexicon
+from agent.intent.values.field_words import concepts_of
 from agent.intent.values.value_linking import Mention
-from agent.intent.values.vocabulary import concepts_of
 from retrievers.text.languages import STOP_WORDS
 
 _BE_FORMS = frozenset(

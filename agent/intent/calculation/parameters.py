@@ -8,7 +8,7 @@ from agent.intent.calculation.segmented_question import LINKING, SegmentedQuesti
 from agent.intent.conditions.filter_json import Json
 from agent.intent.language.numerals import parse_count
 from agent.intent.language.units import unit_of
-from agent.intent.values.vocabulary import concepts_of
+from agent.intent.values.field_words import concepts_of
 from retrievers.core.aggregates import MAX_LIMIT
 
 SUPERLATIVES = {

@@ -20,7 +20,7 @@ from agent.intent.calculation.segment import (
 from agent.intent.language.lexicon import AUXILIARIES, CONCEPTS, STOP_WORDS, name_words
 from agent.intent.language.text import stem
 from agent.intent.language.units import unit_of
-from agent.intent.values.vocabulary import agent_verb
+from agent.intent.values.field_words import agent_verb
 from agent.intent.words import word_table
 
 # Kinds after which a plural noun names the records: "how many [sightings]", "at least 5 [parcels]".

@@ -6,7 +6,7 @@ from agent.intent.calculation.segmented_question import Calculation, SegmentedQu
 from agent.intent.conditions.filter_json import Json, all_of
 from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.text import has_chinese
-from agent.intent.values.vocabulary import concepts_of
+from agent.intent.values.field_words import concepts_of
 
 _VERBS_OF_STATE = frozenset(
     """

@@ -20,7 +20,7 @@ from agent.intent.language import lexicon
 from agent.intent.language.text import has_chinese
 from agent.intent.time.dates import DateRange
 from agent.intent.time.periods import Period
-from agent.intent.values.vocabulary import chinese_field_words, concepts_of
+from agent.intent.values.field_words import chinese_field_words, concepts_of
 from agent.intent.words import LANGUAGES, word_table
 from retrievers.core.types import FieldValues
 

@@ -13,8 +13,9 @@ from agent.intent.language import lexicon
 from agent.intent.language.text import CUT, LOOSE, Token, closeness, leaves_out, stem
 from agent.intent.time.dates import DateRange
 from agent.intent.time.periods import Period
+from agent.intent.values.field_words import concepts_of
 from agent.intent.values.value_linking import Mention
-from agent.intent.values.vocabulary import Vocabulary, concepts_of
+from agent.intent.values.vocabulary import Vocabulary
 from agent.intent.words import word_table
 from retrievers.core.types import FieldValues
 from retrievers.text.chinese_dictionary import term_translations

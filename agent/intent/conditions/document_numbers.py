@@ -12,7 +12,8 @@ from agent.intent.language import lexicon
 from agent.intent.language.amounts import Amount, AmountReading
 from agent.intent.language.numerals import parse_amount
 from agent.intent.time.dates import DateRange
-from agent.intent.values.vocabulary import Vocabulary, concepts_of
+from agent.intent.values.field_words import concepts_of
+from agent.intent.values.vocabulary import Vocabulary
 from agent.intent.words import word_table
 
 # Words that relate a numbered document to others, so that its number is no constraint ("what replaced PEP 386").

@@ -17,8 +17,8 @@ from agent.intent.conditions.counted_nouns import HAVING, counts_noun, may_count
 from agent.intent.conditions.document_numbers import MAX_LEVELS, describes_documents, holds_years, is_key_field
 from agent.intent.language.amounts import AmountReading
 from agent.intent.language.units import CURRENCIES, Measure, Unit
+from agent.intent.values.field_words import concepts_of
 from agent.intent.values.measures import unit_multiplier
-from agent.intent.values.vocabulary import concepts_of
 from agent.intent.words import word_table
 
 _WORD = {5.0: 4.0, 4.0: 3.5, 3.0: 3.0, 2.0: 2.5, 1.0: 1.0}

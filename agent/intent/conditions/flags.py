@@ -29,10 +29,10 @@ from agent.intent.deciding.features import Candidate, extract_features
 from agent.intent.language import lexicon
 from agent.intent.language.text import chinese_words, has_chinese
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
+from agent.intent.values.field_words import chinese_field_words
 from agent.intent.values.value_linking import Mention
 from agent.intent.values.value_match import ValueMatch
 from agent.intent.values.value_names import boolean_texts
-from agent.intent.values.vocabulary import chinese_field_words
 from agent.intent.words import word_table
 from retrievers.core.types import FieldCatalogue
 from retrievers.text.chinese_dictionary import term_translations

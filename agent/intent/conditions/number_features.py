@@ -36,7 +36,7 @@ from agent.intent.conditions.field_assignment import (
 from agent.intent.deciding.features import is_content_word
 from agent.intent.language import lexicon
 from agent.intent.language.units import CURRENCIES, Unit
-from agent.intent.values.vocabulary import concepts_of
+from agent.intent.values.field_words import concepts_of
 
 _YEARS = (1900, 2100)
 _CLASSES = {"by": 1.0, "in": 2.0, "of": 3.0, "for": 4.0, "with": 5.0, "being": 6.0, "about": 7.0, "join": 8.0}

@@ -32,8 +32,8 @@ _SHORTEST = 3
 _ROOT = 5
 """Number of first letters that two forms of a word share: renew, renewal."""
 _MISSPELT = 85
-_LONGEST_NAME = 64
-"""Maximum characters of a text whose words are cached."""
+_LONGEST_NAME = 80
+"""Maximum characters of a text whose words are cached: those of the longest value that a question can name."""
 _MOST_LEFT = 0.75
 """Minimum share of a word's consonants that an abbreviation keeps."""
 
@@ -107,7 +107,7 @@ def words_of_question(text: str) -> tuple[str, ...]:
     return tuple(token.folded for token in tokenize(text) if token.kind != "mark" and token.folded)
 
 
-_words_of_name = lru_cache(maxsize=65_536)(words_of_question)
+_words_of_name = lru_cache(maxsize=32_768)(words_of_question)
 
 
 @lru_cache(maxsize=64)

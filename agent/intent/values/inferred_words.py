@@ -8,7 +8,7 @@ from typing import Any
 from agent.intent.language import lexicon
 from agent.intent.language.text import has_chinese, stem
 from agent.intent.language.units import unit_of
-from agent.intent.values import vocabulary
+from agent.intent.values import field_words, vocabulary
 from agent.intent.values.measures import measure_of
 from retrievers.core.types import FieldCatalogue
 
@@ -80,7 +80,7 @@ def noun_forms(words: Collection[str]) -> frozenset[str]:
 def _said_of_all(catalogue: FieldCatalogue) -> Iterator[str]:
     """Yield one-word values that all documents share, in fields that say what documents are ("kind", "source")."""
     for name, values in catalogue.fields.items():
-        says_what = "kind" in vocabulary.concepts_of(name) or not _WHOLES.isdisjoint(lexicon.name_words(name))
+        says_what = "kind" in field_words.concepts_of(name) or not _WHOLES.isdisjoint(lexicon.name_words(name))
         if not says_what or values.distinct != 1 or values.documents < catalogue.documents:
             continue
         value = next(iter(values.values), "")

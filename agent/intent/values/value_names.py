@@ -39,7 +39,8 @@ _CHINESE = r"[\u4e00-\u9fff·]{2,}"
 _BILINGUAL = re.compile(rf"({_CHINESE})[\s/|(（-]+({_LATIN})[)）]?|({_LATIN})[\s/|(（-]+({_CHINESE})[)）]?")
 _AND = ("und", "et", "y")
 _LONGEST_NAME = 12
-_LONGEST_VALUE = 80
+LONGEST_VALUE = 80
+"""Maximum characters of a value that questions can name."""
 _LEAST_SHARED = 0.75
 """Minimum share of values that begin or end with a word, at which questions may leave it out of their names."""
 _FAR_COMMONER = 4
@@ -152,6 +153,8 @@ def _add_parts(
     name: str, role: str, held: Mapping[str, int], names: NameIndex, stems: NameIndex, cues: Container[tuple[str, ...]]
 ) -> None:
     """Add parts of the values in `held`, such as surnames, and names of groups of values; see `add_variant_names`."""
+    letters = {value: len("".join(words_of(value))) for value in held}
+    ends = {value: words_of(_PATH.split(value)[-1]) for value in held}
     if role == "person":
         owned = _values_by_part((part, value) for value in held for part in person_name_parts(value))
     else:
@@ -163,10 +166,10 @@ def _add_parts(
         if (words in cues and role != "person") or (len(words) == 1 and words[0] in _empty_words()):
             continue
         for value in _likely_values(owners, held):
-            share = len("".join(words)) / max(len("".join(words_of(value))), 1)
+            share = len("".join(words)) / max(letters[value], 1)
             known = ValueMatch(name, value, "part", held[value], round(min(share, 1.0), 2))
             names.add(words, known)
-            if role in ("label", "tag") and words == words_of(_PATH.split(value)[-1]):
+            if role in ("label", "tag") and words == ends[value]:
                 stems.add(tuple(map(stem, words)), known)  # "events" for type::event
             elif role in ("label", "tag") and len(words[-1]) >= _SHORTEST_PLURAL:
                 names.add((*words[:-1], f"{words[-1]}s"), known)  # "bugs" for bug-report; a stem might be a verb
@@ -223,7 +226,7 @@ def abbreviation_codes(name: str, values: FieldValues) -> Iterator[tuple[str, Va
 def _is_nameable(value: str, role: str) -> bool:
     """Return whether a value can be named: it has letters or is a version, or a label such as "10%"; no bare number."""
     is_name = role == "version" or _LETTERED.search(value) is not None or (role == "label" and _SIGNED.search(value))
-    return bool(is_name) and len(value) <= _LONGEST_VALUE and "://" not in value
+    return bool(is_name) and len(value) <= LONGEST_VALUE and "://" not in value
 
 
 def _short_names(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], ValueMatch]]:
@@ -263,10 +266,15 @@ def _without_legal_form(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
+def nameable(values: Iterable[str]) -> list[str]:
+    """Return the values that are short enough to be named. Splitting texts into words would take long."""
+    return [value for value in values if len(value) <= LONGEST_VALUE]
+
+
 def spelling_variants(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Map each value that has other spellings to all of them: "Müller, K." to itself and "Mueller, K."."""
     alike: dict[str, list[str]] = {}
-    for value in values:
+    for value in nameable(values):
         plain = value.translate(_UMLAUTS)
         words = words_of(plain) if is_surname_first(value) else _without_legal_form(words_of(plain))
         alike.setdefault("".join(words) + value[len(value.rstrip(VARIANT_MARKS)) :], []).append(value)
@@ -275,7 +283,7 @@ def spelling_variants(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def shared_words(held: Iterable[str]) -> set[str]:
     """Return the words with which nearly all values begin or end; they say what the field is."""
-    several = [words for words in map(_split, held) if len(words) > 1]
+    several = [words for words in map(_split, nameable(held)) if len(words) > 1]
     total = len(several)
     counts = Counter(word for words in several for word in {words[0], words[-1]})
     return {word for word, count in counts.items() if total > 2 and count >= _LEAST_SHARED * total and len(word) > 1}
@@ -340,11 +348,11 @@ def _leading_parts(held: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], s
     for value in held:
         words = words_of(value)
         if has_chinese(value):
-            yield from ((words[:size], value) for size in range(_LONG_CHINESE, len(words)))
+            yield from ((words[:size], value) for size in range(_LONG_CHINESE, min(len(words), _LONGEST_NAME + 1)))
             continue
         if len(words) == 1 and value != value.upper():
             words = tuple(map(str.casefold, _CAMEL.findall(value)))
-        for size in range(1, len(words)):
+        for size in range(1, min(len(words), _LONGEST_NAME + 1)):
             yield words[:size], value
         if len(words) > 1 and ("/" in value or "::" in value):
             yield words[-1:], value
@@ -356,7 +364,7 @@ def _inner_parts(held: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
         words = words_of(value)
         if has_chinese(value):
             # The end of a Chinese name says what kind of thing it is; in a question it means all of the kind.
-            yield from ((words[:end], value) for end in range(_SHORT_CHINESE, len(words)))
+            yield from ((words[:end], value) for end in range(_SHORT_CHINESE, min(len(words), _LONGEST_NAME + 1)))
             continue
         if len(words) == 1 and value != value.upper():
             words = tuple(map(str.casefold, _CAMEL.findall(value)))

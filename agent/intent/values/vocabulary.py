@@ -5,7 +5,7 @@ A vocabulary is built once for each state of the field catalogue; a question onl
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -14,29 +14,24 @@ from rapidfuzz import fuzz, process
 from agent.intent.language import lexicon
 from agent.intent.language.countries import country_names, language_code
 from agent.intent.language.text import has_chinese, stem, words_of
-from agent.intent.values import account_names, thesaurus, translated_names, value_names
+from agent.intent.values import account_names, field_words, thesaurus, translated_names, value_names
 from agent.intent.values.date_units import DateUnits, date_units_of, with_day_ranges
 from agent.intent.values.person_names import is_person_field, looks_like_person
 from agent.intent.values.value_match import ValueMatch
-from agent.intent.words import word_frequencies, word_table
+from agent.intent.words import word_frequencies
 from retrievers.core.types import FieldCatalogue, FieldValues
-from retrievers.text.chinese_dictionary import term_translations, words_with_pinyin
 
 FieldRole = Literal["person", "label", "tag", "version", "number", "date", "boolean", "language", "text"]
 LANGUAGE_FIELD = "language"
 """The field added by ingestion: the detected language."""
 PERSON_CONCEPTS = frozenset({"person", "sponsor", "reviewer"})
 _VERSION = re.compile(r"v?\d+(?:\.\d+){1,3}(?:[a-z]+\d*)?")
-_PINYIN = re.compile(r"(?:(?:[zcs]h|[b-df-hj-np-tw-z])?[aeiouv]{1,3}(?:ng|n|r)?){2,}")
-_LEAST_INITIALS, _LONGEST_INITIALS = 4, 4
-"""A field's name may be initials of Pinyin if it has at least 4 letters, in words of less than 4: `ja_rq`."""
-_FEW = 2
-"""Maximum Chinese words with the same Pinyin that may all be meant."""
 _MOST_LABELS = 200
 _SAME_PEOPLE = 0.8
 _FUZZY_CUTOFF = 89
 _FUZZY_MARGIN = 4
 _LEAST_FUZZY_CHARACTERS = 6
+_Names = Mapping[tuple[str, ...], tuple[ValueMatch, ...]]
 _Fuzzy = tuple[tuple[str, ...], tuple[tuple[ValueMatch, ...], ...]]
 
 
@@ -54,7 +49,7 @@ class Vocabulary:
         fields_in_english: fields by the stem of an English word in their name.
         pinyin_fields: fields by the Pinyin of a Chinese phrase in their name, or by the initials of its syllables.
         english_values: labels and tags of one to three English words by `english_key`, for lookups by dictionary.
-        concepts: what each field is about, see `concepts_of`.
+        concepts: what each field is about, see `field_words.concepts_of`.
         ordinary_share: by field, the share of its values that consist of ordinary words only.
         spelling_variants: by field, the different spellings of its values, see `value_names.spelling_variants`.
         abbreviations: (folded value, value) for labels that abbreviate a word: `trv` for "travel".
@@ -64,11 +59,11 @@ class Vocabulary:
 
     catalogue: FieldCatalogue
     roles: Mapping[str, FieldRole]
-    names: Mapping[tuple[str, ...], tuple[ValueMatch, ...]]
-    stems: Mapping[tuple[str, ...], tuple[ValueMatch, ...]]
+    names: _Names
+    stems: _Names
     cues: Mapping[tuple[str, ...], tuple[str, ...]]
     longest: int
-    english_values: Mapping[tuple[str, ...], tuple[ValueMatch, ...]]
+    english_values: _Names
     document_kinds: tuple[str, ...]
     fields_in_english: Mapping[str, tuple[str, ...]]
     concepts: Mapping[str, frozenset[str]]
@@ -108,6 +103,46 @@ class Vocabulary:
             return ()
         return tuple(ValueMatch(one.field, one.value, "fuzzy", one.documents) for one in known[best[0][2]])
 
+    def restricted_to(self, catalogue: FieldCatalogue) -> "Vocabulary":
+        """Return the vocabulary of a catalogue with fewer values, in a tenth of the time that building it takes.
+
+        Fields keep their roles, and a name that meant several values gets no further ones.
+        """
+        units = {}
+        for name, one in self.date_units.items():
+            texts = {day: text for day, text in one.texts.items() if text in catalogue.fields[name].values}
+            if texts:
+                units[name] = replace(one, texts=texts)
+        untimed = self.date_units.keys() - units.keys()
+
+        def held(known: Iterable[ValueMatch]) -> tuple[ValueMatch, ...]:
+            return tuple(one for one in known if one.value in catalogue.fields[one.field].values)
+
+        def held_names(index: _Names) -> _Names:
+            return {words: left for words, known in index.items() if (left := held(known))}
+
+        def held_texts(fuzzy: _Fuzzy) -> _Fuzzy:
+            left = [(text, same) for text, known in zip(*fuzzy, strict=True) if (same := held(known))]
+            return tuple(text for text, _ in left), tuple(same for _, same in left)
+
+        return replace(
+            self,
+            catalogue=with_day_ranges(catalogue, units),
+            roles={**self.roles, **{name: field_role(catalogue.fields[name]) for name in untimed}},
+            names=held_names(self.names),
+            stems=held_names(self.stems),
+            english_values=held_names(self.english_values),
+            spelling_variants={
+                name: {value: tuple(one for one in same if one in catalogue.fields[name].values)
+                       for value, same in variants.items() if value in catalogue.fields[name].values}
+                for name, variants in self.spelling_variants.items()
+            },
+            abbreviations=tuple((code, one) for code, one in self.abbreviations if held([one])),
+            date_units=units,
+            _people=held_texts(self._people),
+            _labels=held_texts(self._labels),
+        )  # fmt: skip
+
 
 def field_role(values: FieldValues) -> FieldRole:
     """Return what kind of values a field has, judged by its name and values."""
@@ -119,7 +154,7 @@ def field_role(values: FieldValues) -> FieldRole:
     texts = list(values.values)
     if texts and sum(_VERSION.fullmatch(text.strip()) is not None for text in texts) > 0.6 * len(texts):
         return "version"
-    named = bool(PERSON_CONCEPTS & concepts_of(one.name))
+    named = bool(PERSON_CONCEPTS & field_words.concepts_of(one.name))
     if texts and all(account_names.is_email(text) for text in texts):
         return "person"
     if account_names.are_account_names(texts) and (
@@ -127,7 +162,7 @@ def field_role(values: FieldValues) -> FieldRole:
     ):
         return "person"
     are_names = named and texts and sum(map(looks_like_person, texts)) >= 0.5 * len(texts)
-    if are_names or (not concepts_of(one.name) and is_person_field(one.name, texts)):
+    if are_names or (not field_words.concepts_of(one.name) and is_person_field(one.name, texts)):
         return "person"
     if one.name in ("id", "title") or any(len(text) > 80 for text in texts):
         return "text"
@@ -140,51 +175,19 @@ def field_role(values: FieldValues) -> FieldRole:
 def _holds_languages(values: FieldValues) -> bool:
     """Return whether a field holds several language codes and nothing else."""
     is_of_all = values.distinct > 1 and all(map(language_code, values.values))
-    return bool(values.values) and is_of_all and "place" not in concepts_of(values.field.name)
-
-
-@lru_cache(maxsize=4096)
-def concepts_of(name: str) -> frozenset[str]:
-    """Return the general concepts that a field's name belongs to: "status" for `stage`. See `lexicon.CONCEPTS`."""
-    written_out = word_table("link", "en")["abbreviations"]
-    own = {other for word in lexicon.name_words(name) for other in (word, *written_out.get(word, "").split())}
-    if lexicon.name_words(name)[-1:] == ("to",) and "valid" in own:
-        own.add("until")
-    chinese = {*chinese_field_words(name), *filter(has_chinese, own)}
-    words = {stem(word) for word in own} | own | chinese
-    return frozenset(
-        concept for concept, (names, cues) in lexicon.CONCEPTS.items()
-        if words & {*names, *map(stem, names)} or chinese & {*cues}
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=4096)
-def chinese_field_words(name: str) -> tuple[str, ...]:
-    """Return the Chinese words that a field's name spells in Pinyin: 状态 ("status") for zhuangtai."""
-    return tuple(chinese for word in _pinyin_words(name) for chinese in words_with_pinyin(word))
-
-
-def _pinyin_words(name: str) -> list[str]:
-    return [one for one in lexicon.name_words(name) if _PINYIN.fullmatch(one) and stem(one) not in word_frequencies()]
-
-
-def _pinyin_index(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
-    """Return fields by the Pinyin in their names: "touliu" for `touliu`, or the initials "jarq" for `ja_rq`."""
-    found: dict[str, list[str]] = {}
-    for name in catalogue.fields:
-        words = lexicon.name_words(name)
-        is_initials = len(words) > 1 and all(len(word) < _LONGEST_INITIALS and word.isascii() for word in words)
-        spelt = _pinyin_words(name)
-        if spelt or (is_initials and len("".join(words)) >= _LEAST_INITIALS):
-            spelt.append("".join(words))  # `shouhuo_ren` is one word: 收货人 ("consignee")
-        for word in dict.fromkeys(spelt):
-            found.setdefault(word, []).append(name)
-    return {word: tuple(names) for word, names in found.items()}
+    return bool(values.values) and is_of_all and "place" not in field_words.concepts_of(values.field.name)
 
 
 def build_vocabulary(catalogue: FieldCatalogue) -> Vocabulary:
     """Return the vocabulary of a field catalogue, cached. One thread builds it, others that need it wait."""
     return catalogue.memo.get("vocabulary", lambda: _build_vocabulary(catalogue))
+
+
+def narrowed_catalogue(catalogue: FieldCatalogue, fields: Mapping[str, FieldValues]) -> FieldCatalogue:
+    """Return a catalogue whose `fields` have some of the values of `catalogue`, with its vocabulary."""
+    narrowed = replace(catalogue, fields=fields)
+    narrowed.memo.get("vocabulary", lambda: build_vocabulary(catalogue).restricted_to(narrowed))
+    return narrowed
 
 
 def _build_vocabulary(catalogue: FieldCatalogue) -> Vocabulary:
@@ -196,7 +199,7 @@ def _build_vocabulary(catalogue: FieldCatalogue) -> Vocabulary:
     names, stems = value_names.NameIndex(), value_names.NameIndex()
     own = {lexicon.name_words(name) for name in catalogue.fields}
     own |= {lexicon.name_words(name)[:1] for name, role in roles.items() if role == "number"}
-    cues = _cues(catalogue)
+    cues = field_words.field_cues(catalogue)
     # If a collection has a language field of its own, names of languages mean that field, not the detected language.
     unnamed = {LANGUAGE_FIELD} if _has_language(catalogue, roles) else set()
     known = {name: one for name, one in catalogue.fields.items() if name not in unnamed}
@@ -216,7 +219,7 @@ def _build_vocabulary(catalogue: FieldCatalogue) -> Vocabulary:
     kinds = (
         "".join(words)
         for words, known in names.items()
-        if has_chinese(words[0]) and any("kind" in concepts_of(field) for field, _ in known)
+        if has_chinese(words[0]) and any("kind" in field_words.concepts_of(field) for field, _ in known)
     )
     return Vocabulary(
         catalogue,
@@ -227,11 +230,11 @@ def _build_vocabulary(catalogue: FieldCatalogue) -> Vocabulary:
         max((len(words) for words in (*names, *stems)), default=1),
         translated_names.english_index(names, chosen["label"] | chosen["tag"]),
         tuple(kinds),
-        _fields_in_english(catalogue),
-        {name: concepts_of(name) for name in catalogue.fields},
+        field_words.fields_in_english(catalogue),
+        {name: field_words.concepts_of(name) for name in catalogue.fields},
         {name: _ordinary_share(values) for name, values in catalogue.fields.items()},
         {name: value_names.spelling_variants(values.values) for name, values in catalogue.fields.items()},
-        _pinyin_index(catalogue),
+        field_words.pinyin_index(catalogue),
         tuple(code for one in chosen["label"] for code in value_names.abbreviation_codes(one, catalogue.fields[one])),
         units,
         tuple(sorted(roles, key=lambda name: (-catalogue.fields[name].documents, name))),
@@ -242,7 +245,7 @@ def _build_vocabulary(catalogue: FieldCatalogue) -> Vocabulary:
 
 def _has_language(catalogue: FieldCatalogue, roles: Mapping[str, FieldRole]) -> bool:
     """Return whether a collection has a language field of its own with more than one value."""
-    own = {name for name, role in roles.items() if role == "language" or "language" in concepts_of(name)}
+    own = {name for name, role in roles.items() if role == "language" or "language" in field_words.concepts_of(name)}
     return any(catalogue.fields[name].distinct > 1 for name in own - {LANGUAGE_FIELD})
 
 
@@ -259,7 +262,8 @@ def _shared_person_fields(catalogue: FieldCatalogue, roles: Mapping[str, FieldRo
 
 def _ordinary_share(values: FieldValues) -> float:
     known = word_frequencies()
-    plain = [all(stem(word) in known for word in words_of(value) if word.isascii()) for value in values.values]
+    texts = value_names.nameable(values.values)
+    plain = [all(stem(word) in known for word in words_of(value) if word.isascii()) for value in texts]
     return round(sum(plain) / len(plain), 2) if plain else 0.0
 
 
@@ -343,71 +347,3 @@ def _bilingual_by_stem() -> dict[str, tuple[str, ...]]:
         key = " ".join(stem(word) for word in words_of(phrase))
         found[key] = (*found.get(key, ()), *chinese)
     return found
-
-
-def _fields_in_english(catalogue: FieldCatalogue) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
-    for name in catalogue.fields:
-        for word in lexicon.name_words(name):
-            if word.isascii() and len(word) > 3 and word not in _GENERIC_WORDS:
-                found.setdefault(stem(word), []).append(name)
-    return {word: tuple(names) for word, names in found.items()}
-
-
-def _further_field_words(name: str, words: Sequence[str], values: FieldValues) -> Iterable[str]:
-    """Yield further words for a field: abbreviations in full, Chinese in English, and a word that most values share."""
-    written_out = word_table("link", "en")["abbreviations"]
-    for word in words:
-        yield from written_out.get(word, "").split()
-    spelt, chinese = chinese_field_words(name), [word for word in words if has_chinese(word)]
-    deeds = list(filter(None, map(_chinese_verb, (*chinese, *spelt))))
-    yield from (*spelt, *deeds)
-    for word in (*chinese, *deeds, *(spelt if len(spelt) <= _FEW else ())):
-        for sense in term_translations(word):
-            yield from (sense[0], stem(sense[0])) if len(sense) == 1 else ()
-    for shared in value_names.shared_words(values.values):
-        yield shared
-        if has_chinese(shared):
-            yield from (sense[0] for sense in term_translations(shared) if len(sense) == 1)
-
-
-def _chinese_verb(word: str) -> str:
-    """Return the verb in a Chinese name of a field of people or dates: 审核 ("review") of 审核人; "" if it has none."""
-    end = next((end for end in _agent_suffixes() if word.endswith(end)), "")
-    return word.removesuffix(end) if end and len(word) - len(end) >= _SHORTEST_VERB else ""
-
-
-@lru_cache(maxsize=1)
-def _agent_suffixes() -> tuple[str, ...]:
-    return tuple(f"{word_table('link', 'zh')['agents']} {word_table('link', 'zh')['dates']}".split())
-
-
-_SHORTEST_VERB = 2
-_GENERIC_WORDS = frozenset("name type date number count code value status kind level group public language".split())
-_AGENT = re.compile(r"(?<=\w{3})(?:ers?|ors?)$")
-
-
-def agent_verb(agent: str) -> str:
-    """Return what the person of a field did, "inspected" for `inspector`; "" if the word names nobody who acts."""
-    return _AGENT.sub("ed", agent) if _AGENT.search(agent) else ""
-
-
-def _cues(catalogue: FieldCatalogue) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return the fields by the words that mean them: words of their names, and general words for their concepts."""
-    cues: dict[tuple[str, ...], list[str]] = {}
-    for name in catalogue.fields:
-        words = [word for word in lexicon.name_words(name) if len(word) > 1]
-        own: list[tuple[str, ...]] = [tuple(words)] if words else []
-        own += [(word,) for word in words] + [(stem(word),) for word in words]
-        own += [words_of(phrase) for concept in concepts_of(name) for phrase in lexicon.CONCEPTS[concept][1]]
-        for chinese in lexicon.bilingual_synonyms().get(" ".join(words), ()):
-            own.append(words_of(chinese))
-        own += [words_of(word) for word in _further_field_words(name, words, catalogue.fields[name])]
-        for cue in dict.fromkeys(own):
-            cues.setdefault(cue, []).append(name)
-    for name in catalogue.fields:
-        # "inspected" points at `inspector`, unless the verb points at another field already: "created".
-        for deed in map(agent_verb, lexicon.name_words(name)):
-            if deed and (deed,) not in cues and (stem(deed),) not in cues:
-                cues[deed,] = [name]
-    return {cue: tuple(dict.fromkeys(names)) for cue, names in cues.items() if cue}

@@ -15,14 +15,10 @@ from retrievers.core.metadata import RESERVED, Field
 from retrievers.core.types import PLATFORM, Chunk, ChunkId, Collection, FieldCatalogue, FieldValues, Scope, Viewer
 from retrievers.postgres.accounts import feedback
 from retrievers.postgres.catalogue.description_drafts import draft_description, read_sample
-from retrievers.postgres.catalogue.field_values import (
-    FieldValueReader,
-    PartFieldValues,
-    merge_values,
-    shared_document_nouns,
-)
-from retrievers.postgres.catalogue.field_values import filterable_fields as filterable_fields
+from retrievers.postgres.catalogue.field_values import FieldValueReader
 from retrievers.postgres.catalogue.filtered_values import count_filtered_values
+from retrievers.postgres.catalogue.value_merging import PartFieldValues, merge_values, shared_document_nouns
+from retrievers.postgres.catalogue.value_merging import filterable_fields as filterable_fields
 from retrievers.postgres.catalogue.visible_collections import VisibleCollections
 from retrievers.postgres.connections.database import Database, Row
 from retrievers.postgres.documents import listing as listing_of

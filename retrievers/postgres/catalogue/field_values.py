@@ -8,20 +8,22 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from retrievers.core.cooccurrence import MOST_DOCUMENTS
 from retrievers.core.metadata import RESERVED, Field, fields_from_json
 from retrievers.core.types import PLATFORM, FieldCatalogue, FieldValues, Scope
+from retrievers.postgres.catalogue import value_merging
 from retrievers.postgres.catalogue.cooccurrence_reader import build_cooccurrence, read_field_rows
+from retrievers.postgres.catalogue.value_merging import (
+    PartFieldValues,
+    filterable_fields,
+    merge_values,
+    shared_document_nouns,
+    with_limited_values,
+)
 from retrievers.postgres.connections.database import Database
-from retrievers.text.folding import fold
 
-MAX_VALUES = 1000
-"""Maximum number of values of a field that are read: the most common ones."""
-MAX_ALL_VALUES = 10_000
-"""Maximum number of values of all fields of a scope. Making their names takes 0.1 ms of processor per value."""
 MAX_FOUND = 200
 
 _CATALOGUED = ("language", "public")
@@ -119,25 +121,6 @@ _FIND = """
 
 
 @dataclass(frozen=True, slots=True)
-class PartFieldValues:
-    """Field values of one part of a collection (see `Collection`), or of its documents without readers.
-
-    Attributes:
-        number, version: number and version of the part, or of the collection.
-        documents: number of documents in it.
-        records: declared nouns for a document of the collection, see `Collection.records`.
-        values: field to its values. For numbers and dates, too, the most common values are included.
-    """
-
-    number: int
-    version: int
-    documents: int
-    records: tuple[str, ...]
-    fields: Mapping[str, Field]
-    values: Mapping[str, FieldValues]
-
-
-@dataclass(frozen=True, slots=True)
 class _KnownValues:
     """A cached catalogue.
 
@@ -207,7 +190,7 @@ class FieldValueReader:
             "tenants": [tenant for tenant, _ in counted],
             "among": [number for _, number in counted],
             "fields": _MOST_FIELDS,
-            "values": MAX_VALUES,
+            "values": value_merging.MAX_VALUES,
             "shown": _SHOWN,
         }
         rows = {row[0]: row for row in await self._reads.fetch(scope.viewer, _HELD, values)}
@@ -238,7 +221,12 @@ class FieldValueReader:
         return known
 
     def _values(self) -> int:
-        return sum(len(one.values) for known in self._known.values() for one in known.catalogue.fields.values())
+        return sum(
+            len(one.values)
+            for known in self._known.values()
+            for fields in (known.catalogue.fields, *(part.values for part in known.held))
+            for one in fields.values()
+        )
 
     def _within(self, scope: Scope) -> tuple[PartFieldValues, ...]:
         """Return the scope's values out of the cached values of a larger scope; () if no such values are recent enough.
@@ -265,11 +253,9 @@ def _catalogue_of(
     )
     known = filterable_fields(replace(scope, collections=stored, external_collections=()))
     merged = merge_values(held, {name: known[name] for name in known if _is_catalogued(name, held)})
-    fields = _with_limited_values(_for_filters(merged))
+    fields = with_limited_values(_for_filters(merged), value_merging.MAX_ALL_BYTES)
     large = frozenset(
-        name
-        for name, one in fields.items()
-        if one.field.item == "string" and (one.distinct > MAX_VALUES or len(one.values) < len(merged[name].values))
+        name for name, one in fields.items() if one.field.item == "string" and one.distinct > len(one.values)
     )
     catalogue = FieldCatalogue(
         key=tuple((one.number, one.version) for one in held),
@@ -319,67 +305,8 @@ def _held(row: tuple[Any, ...]) -> PartFieldValues:
         low, high = bounds or (None, None)
         field = fields.get(name) or Field(name, RESERVED.get(name, "string"), RESERVED.get(name, "string"))
         values[name] = FieldValues(field, dict(top or ()), distinct, having, _number(low), _number(high))
+    values = with_limited_values(values, value_merging.MAX_PART_BYTES)
     return PartFieldValues(number, version, documents, tuple(records), fields, values)
-
-
-def shared_document_nouns(held: Sequence[PartFieldValues]) -> tuple[str, ...]:
-    """Return the nouns for a document that all collections declare, since any other noun would not fit some of them."""
-    first, *others = [one.records for one in held] or [()]
-    return tuple(word for word in first if all(word in words for words in others))
-
-
-def merge_values(held: Sequence[PartFieldValues], fields: Mapping[str, Field]) -> dict[str, FieldValues]:
-    """Merge the values of these fields in several collections; return field to merged values.
-
-    Numbers of documents are added. The number of distinct values is exact if all values were read. Otherwise a value
-    that is in two collections, but too rare to be read, is counted twice.
-    """
-    return {name: _merged(field, [one.values[name] for one in held if name in one.values], held)
-            for name, field in fields.items()}  # fmt: skip
-
-
-def _merged(field: Field, parts: Sequence[FieldValues], held: Sequence[PartFieldValues]) -> FieldValues:
-    counts: Counter[str] = Counter()
-    for part in parts:
-        counts.update(part.values)
-    twice = sum(len(part.values) for part in parts) - len(counts)
-    # The values of a single collection are already sorted.
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0])) if len(parts) > 1 else list(counts.items())
-    lows = [part.low for part in parts if part.low is not None]
-    highs = [part.high for part in parts if part.high is not None]
-    values = dict(ranked[:MAX_VALUES])
-    return FieldValues(
-        field,
-        values=values,
-        distinct=sum(part.distinct for part in parts) - twice,
-        documents=sum(part.documents for part in parts),
-        low=min(lows, key=_order) if lows else None,
-        high=max(highs, key=_order) if highs else None,
-        aliases=_aliases([one.fields[field.name] for one in held if field.name in one.fields]),
-        spellings=_spellings(values) if field.item == "string" else {},
-    )
-
-
-def _order(bound: str | float) -> tuple[float, str]:
-    """Return a sort key for the lowest or highest value of a field; the keys of one field can be compared."""
-    return (0.0, bound) if isinstance(bound, str) else (bound, "")
-
-
-def _aliases(fields: Iterable[Field]) -> dict[str, str]:
-    """Return alias to value for a field of several collections, without aliases that stand for different values."""
-    meant: dict[str, set[str]] = {}
-    for field in fields:
-        for value, names in field.aliases.items():
-            for name in names:
-                meant.setdefault(name, set()).add(value)
-    return {name: next(iter(values)) for name, values in meant.items() if len(values) == 1}
-
-
-def _spellings(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    alike: dict[str, list[str]] = {}
-    for value in values:
-        alike.setdefault(fold(value), []).append(value)
-    return {folded: tuple(same) for folded, same in alike.items() if folded and len(same) > 1}
 
 
 def _for_filters(fields: Mapping[str, FieldValues]) -> dict[str, FieldValues]:
@@ -388,46 +315,5 @@ def _for_filters(fields: Mapping[str, FieldValues]) -> dict[str, FieldValues]:
     }
 
 
-def _with_limited_values(fields: dict[str, FieldValues]) -> dict[str, FieldValues]:
-    """Return the fields with at most `MAX_ALL_VALUES` values: those with the most values lose their rarest."""
-    most, left = MAX_VALUES, MAX_ALL_VALUES
-    for place, count in enumerate(sorted(len(one.values) for one in fields.values())):
-        most = left // (len(fields) - place)
-        if count > most:
-            break
-        left -= count
-    else:
-        return fields
-    return {
-        name: replace(one, values=(kept := dict(islice(one.values.items(), most))), spellings=_spellings(kept))
-        if len(one.values) > most
-        else one
-        for name, one in fields.items()
-    }
-
-
 def _number(bound: Any) -> Any:
     return int(bound) if isinstance(bound, float) and bound.is_integer() else bound
-
-
-def filterable_fields(scope: Scope) -> Mapping[str, Field]:
-    """Return the fields that a filter over the scope may use, by name.
-
-    A field whose value type differs between collections is left out: it can be used only within a single collection. A
-    field that is a list in one of them is treated as a list. Sources outside the database
-    (`Scope.external_collections`) add fields but do not change any, so that a folder cannot invalidate a collection's
-    filters.
-    """
-    fields = {name: Field(name, kind, kind) for name, kind in RESERVED.items()}
-    disagreed: set[str] = set()
-    for name, field in ((name, field) for collection in scope.collections for name, field in collection.fields.items()):
-        known = fields.get(name)
-        if known is not None and known.item != field.item and name not in RESERVED:
-            disagreed.add(name)
-        elif known is None or name in RESERVED or field.type == "list":
-            fields[name] = field
-        elif known.unit != field.unit:
-            fields[name] = replace(known, unit=None)  # a number with different units has none
-    for one in scope.external_collections:
-        fields = {**one.fields, **fields}
-    return {name: field for name, field in fields.items() if name not in disagreed}
