@@ -37,7 +37,7 @@ MAX_NODES = 128
 MAX_VALUES = 1000
 MAX_VALUE_CHARACTERS = 8000
 MAX_SOUGHT_CHARACTERS = 4000
-"""Maximum length of the text to find with `contains`; for 8,000 characters PostgreSQL can need 1.7 GB of memory."""
+"""Maximum length of all texts to find with `contains`; for 8,000 characters PostgreSQL can need 1.7 GB of memory."""
 MAX_CHARACTERS = 200_000
 """Maximum number of characters of all values of a filter together."""
 
@@ -104,6 +104,7 @@ class _FilterReader:
     fields: Mapping[str, Field]
     nodes: int = 0
     characters: int = 0
+    sought: int = 0
 
     def read(self, node: object, where: str, depth: int) -> Filter:
         """Return the filter that a JSON value describes.
@@ -135,6 +136,11 @@ class _FilterReader:
         self.characters += _characters(comparison.value)
         if self.characters > MAX_CHARACTERS:
             raise BadFilter(f"the filter's values have more than {MAX_CHARACTERS:,} characters together", where=where)
+        if comparison.op == "contains" and isinstance(comparison.value, str):
+            self.sought += len(comparison.value)
+            if self.sought > MAX_SOUGHT_CHARACTERS:
+                reason = f"the texts to find with contains have more than {MAX_SOUGHT_CHARACTERS:,} characters together"
+                raise BadFilter(reason, where=f"{where}.value")
         return comparison
 
     def _group(self, node: Mapping[Any, Any], kind: object, where: str, depth: int) -> Filter:
@@ -180,9 +186,6 @@ def _read_comparison(node: Mapping[Any, Any], op: Operator, fields: Mapping[str,
         if len(value) > MAX_VALUES:
             raise BadFilter(f"{where_value} has {len(value):,} values; the limit is {MAX_VALUES:,}", where=where_value)
         return FieldCondition(op, key, _read_values(field, value, where_value))
-    if op == "contains" and isinstance(value, str) and len(value) > MAX_SOUGHT_CHARACTERS:
-        reason = f"{where_value} has more than {MAX_SOUGHT_CHARACTERS:,} characters, the limit for contains"
-        raise BadFilter(reason, where=where_value)
     return FieldCondition(op, key, _read_value(field, value, where_value))
 
 

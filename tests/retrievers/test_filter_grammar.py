@@ -359,3 +359,13 @@ def test_one_bad_value_among_good_ones_is_named(key: str, values: list[object], 
     fields = {"s": Field("s", "string", "string"), "n": Field("n", "number", "number")}
     with pytest.raises(BadFilter, match=fault):
         parse_filter({"type": "in", "key": key, "value": values}, fields)
+
+
+def test_the_texts_to_find_are_counted_together():
+    """PostgreSQL compiles each into a pattern, in more memory and time than other conditions take."""
+    fields = {"s": Field("s", "string", "string")}
+    parts = [{"type": "contains", "key": "s", "value": "x" * 1000} for _ in range(5)]
+    assert parse_filter({"type": "and", "filters": parts[:4]}, fields)
+    with pytest.raises(BadFilter, match=r"more than 4,000 characters together") as caught:
+        parse_filter({"type": "and", "filters": parts}, fields)
+    assert caught.value.where == "filter.filters.4.value"

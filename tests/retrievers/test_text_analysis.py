@@ -155,6 +155,12 @@ def test_kana_and_hangul_are_pairs_that_count_as_words(text: str, terms: list[st
     assert passage_lexemes(text, "ja")[1] == len(terms)
 
 
+def test_a_long_run_of_characters_unknown_to_the_dictionary_has_short_terms():
+    run = "".join(map(chr, range(0x20000, 0x20000 + 3000)))
+    assert plain(f"关于{run}的报告", "zh")[:3] == ["关于", run[:2], run[1:3]]
+    assert max(map(len, every(run, "zh"))) == 2
+
+
 def test_han_outside_the_basic_plane_has_terms():
     assert "𠀀𠀁" in every("𠀀𠀁")
 
