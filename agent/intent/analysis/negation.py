@@ -259,12 +259,12 @@ def _is_followed_by_other(sentence: Sentence, last: int, fields: Collection[str]
 
 
 def _is_excluded_after(sentence: Sentence, last: int, places: Sequence[int], fields: Collection[str]) -> bool:
-    """Return whether words after a condition exclude it: "drafts excluded", 草稿就不要了 ("no drafts, please").
-
-    `places` are the indices after the condition at which such words may begin.
-    """
+    """Return whether words after a condition, at one of `places`, exclude it: "drafts excluded", 草稿不要."""
     for place in places:
         behind = end_of_phrase(sentence, place, "behind")
+        covered = sentence.mention_at(place)
+        if covered is not None and covered.last >= behind > place:
+            continue  # part of a name: "card [not present]"
         if sentence.folded(place) in words_of_kind("left") and _has_verb_before_out(sentence, place):
             return True
         if behind > place:

@@ -160,7 +160,7 @@ def _flags(catalogue: FieldCatalogue) -> tuple[Flag, ...]:
         latin, chinese = [word for word in own if not has_chinese(word)], "".join(filter(has_chinese, own))
         whole, chinese = chinese, _plain_zh().sub("", chinese)
         chinese = chinese if len(chinese) > 1 else whole  # 效 of 有效 ("valid") is also in 失效 ("invalid")
-        denies = len(latin) > 1 and latin[0] in DENYING_BEGINNINGS
+        denies = len(latin) > 1 and latin[0] != "in" and latin[0] in DENYING_BEGINNINGS  # `in_stock` denies nothing
         words = tuple(word for word in latin[denies:] if word not in _plain()) or tuple(latin[denies:])
         spelt = chinese_field_words(name)
         senses = [sense for word in (chinese, *spelt) for sense in term_translations(word)[:MOST_SENSES]]

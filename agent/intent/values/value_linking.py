@@ -19,6 +19,10 @@ from agent.intent.words import word_frequencies
 
 MOST_COMPARISONS = 40_000
 """Maximum number of names that the unknown words of one turn are compared with in all; takes about 10 ms."""
+_MOST_INITIALS = 9
+"""Maximum words, hyphens included, whose initials are compared with codes."""
+_OF_VERBS = ("ed", "ing")
+"""Endings of words that rather say what somebody did: "the mayor [visited]"."""
 _LEAST_SAID = 4
 """Minimum letters of a word that a code may stand for."""
 _LETTERS = frozenset("ai")
@@ -74,6 +78,7 @@ def find_mentions(
         found.append(Mention(first, last, tokens[first].start, tokens[last - 1].end, (meant,)))
     found = without_word_parts(tokens, sorted(found, key=lambda mention: mention.first), vocabulary)
     found += _find_misspelt(tokens, vocabulary, _covered_tokens(found))
+    found += _find_initials(tokens, vocabulary, _covered_tokens(found))
     found += _find_abbreviated(tokens, vocabulary, _covered_tokens(found))
     return sorted(found, key=lambda mention: mention.first)
 
@@ -306,7 +311,32 @@ def _misspelt_values(
         return ()
     roles = speller.vocabulary.roles
     similar = speller.misspelt_values(words, person=False)
-    return tuple(one for one in similar if run[0].is_capital or roles[one.field] != "person")
+    is_rare = run[0].is_capital or run[0].stem not in word_frequencies()
+    return tuple(one for one in similar if is_rare or roles[one.field] != "person")
+
+
+def _find_initials(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
+    """Find words whose initials are the code of exactly one value: "low voltage" for LV, "near-miss report" for NMR."""
+    found: list[Mention] = []
+    for first in range(len(tokens) if vocabulary.initials else 0):
+        letters = ""
+        for last in range(first, min(first + _MOST_INITIALS, len(tokens))):
+            token = tokens[last]
+            if token.kind == "mark" and letters and token.text == "-" and _is_inside(tokens, last):
+                continue
+            if token.kind != "word" or last in taken or (letters and token.folded.endswith(_OF_VERBS)):
+                break
+            letters += token.folded[:1]
+            known = vocabulary.initials.get(letters, ())
+            if len(known) == 1 and not _is_empty(tokens[first]) and not _is_empty(token):
+                found.append(Mention(first, last + 1, tokens[first].start, token.end, known))
+                taken = taken.union(range(first, last + 1))
+                break
+    return found
+
+
+def _is_empty(token: Token) -> bool:
+    return token.folded in lexicon.STOP_WORDS or token.folded in lexicon.DOCUMENT_NOUNS
 
 
 def _find_abbreviated(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:

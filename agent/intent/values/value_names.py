@@ -23,7 +23,7 @@ from agent.intent.values.person_names import (
     without_titles,
 )
 from agent.intent.values.value_match import ValueMatch
-from agent.intent.words import word_frequencies, word_table
+from agent.intent.words import word_table
 from retrievers.core.types import FieldValues
 
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue"})  # as typed without umlauts
@@ -52,9 +52,7 @@ _SHORT_CHINESE = 2
 _LONG_CHINESE = 4
 """Minimum characters at the beginning of a Chinese value that can stand for it."""
 _SHORTEST_PLURAL = 3
-_SHORTEST_CODE, _LONGEST_CODE, _MOST_CODES = 3, 5, 30
-_RARE = 2
-"""Maximum frequency class (see `words.word_frequencies`) of a code as a word."""
+LONGEST_CODE = 5
 
 
 class NameIndex(dict[tuple[str, ...], dict[tuple[str, str], ValueMatch]]):
@@ -214,15 +212,6 @@ def _is_shared_name(words: tuple[str, ...], owners: Sequence[str], held: Mapping
     return begins and 1 < len(owners) <= min(_MOST_OF_ONE_NAME, len(held) / 2)
 
 
-def abbreviation_codes(name: str, values: FieldValues) -> Iterator[tuple[str, ValueMatch]]:
-    """Yield (folded code, value) for the values of field `name` that may abbreviate a word: "trv" for travel."""
-    for value, documents in values.values.items() if values.distinct <= _MOST_CODES else ():
-        code = value.casefold()
-        is_short = _SHORTEST_CODE <= len(value) <= _LONGEST_CODE and value.isascii() and value.isalpha()
-        if is_short and (value.isupper() or word_frequencies().get(stem(code), 0) <= _RARE):
-            yield code, ValueMatch(name, value, "code", documents)
-
-
 def _is_nameable(value: str, role: str) -> bool:
     """Return whether a value can be named: it has letters or is a version, or a label such as "10%"; no bare number."""
     is_name = role == "version" or _LETTERED.search(value) is not None or (role == "label" and _SIGNED.search(value))
@@ -329,7 +318,7 @@ def _other_forms(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str
         if (
             value.isascii()
             and value[:1].isupper()
-            and 2 <= len(initials) <= _LONGEST_CODE
+            and 2 <= len(initials) <= LONGEST_CODE
             and not is_surname_first(value)
         ):
             yield (initials,), ValueMatch(name, value, "code", documents)  # IT is Information Technology

@@ -14,7 +14,7 @@ from rapidfuzz import fuzz, process
 from agent.intent.language import lexicon
 from agent.intent.language.countries import country_names, language_code
 from agent.intent.language.text import has_chinese, stem, words_of
-from agent.intent.values import account_names, field_words, thesaurus, translated_names, value_names
+from agent.intent.values import account_names, codes, field_words, thesaurus, translated_names, value_names
 from agent.intent.values.date_units import DateUnits, date_units_of, with_day_ranges
 from agent.intent.values.person_names import is_person_field, looks_like_person
 from agent.intent.values.value_match import ValueMatch
@@ -53,6 +53,7 @@ class Vocabulary:
         ordinary_share: by field, the share of its values that consist of ordinary words only.
         spelling_variants: by field, the different spellings of its values, see `value_names.spelling_variants`.
         abbreviations: (folded value, value) for labels that abbreviate a word: `trv` for "travel".
+        initials: labels that are codes in capitals, by the code in lower case: `lv` for "low voltage".
         date_units: by field whose texts are days, months, quarters or years: what the texts stand for.
         fields_by_frequency: all fields, the most frequent first.
     """
@@ -71,6 +72,7 @@ class Vocabulary:
     spelling_variants: Mapping[str, Mapping[str, tuple[str, ...]]]
     pinyin_fields: Mapping[str, tuple[str, ...]]
     abbreviations: tuple[tuple[str, ValueMatch], ...] = ()
+    initials: Mapping[str, tuple[ValueMatch, ...]] = field(default_factory=dict)
     date_units: Mapping[str, DateUnits] = field(default_factory=dict)
     fields_by_frequency: tuple[str, ...] = ()
     _people: _Fuzzy = field(default=((), ()))
@@ -138,6 +140,7 @@ class Vocabulary:
                 for name, variants in self.spelling_variants.items()
             },
             abbreviations=tuple((code, one) for code, one in self.abbreviations if held([one])),
+            initials={code: left for code, known in self.initials.items() if (left := held(known))},
             date_units=units,
             _people=held_texts(self._people),
             _labels=held_texts(self._labels),
@@ -235,7 +238,8 @@ def _build_vocabulary(catalogue: FieldCatalogue) -> Vocabulary:
         {name: _ordinary_share(values) for name, values in catalogue.fields.items()},
         {name: value_names.spelling_variants(values.values) for name, values in catalogue.fields.items()},
         field_words.pinyin_index(catalogue),
-        tuple(code for one in chosen["label"] for code in value_names.abbreviation_codes(one, catalogue.fields[one])),
+        tuple(code for one in chosen["label"] for code in codes.abbreviation_codes(one, catalogue.fields[one])),
+        codes.initial_codes({name: catalogue.fields[name] for name in labels}, names),
         units,
         tuple(sorted(roles, key=lambda name: (-catalogue.fields[name].documents, name))),
         _fuzzy_index(names, chosen["person"]),
@@ -307,6 +311,8 @@ def _add_general_names(
                 continue
             for words in _translations(value):
                 names.add(words, ValueMatch(name, value, "translated", documents))
+            for words in _adjectives_of_place(value) if role == "label" else ():
+                stems.add(tuple(map(stem, words)), ValueMatch(name, value, "translated", documents))  # "Georgians"
         for code, called in country_names(name, values.values).items():
             for one in filter(None, called):
                 names.add(words_of(one), ValueMatch(name, code, "alias", values.values[code]))
@@ -335,8 +341,12 @@ def _translations(value: str) -> Iterable[tuple[str, ...]]:
     words = " ".join(words_of(value))
     stems = " ".join(stem(word) for word in words.split())
     found = lexicon.bilingual_synonyms().get(words) or _bilingual_by_stem().get(stems, ())
-    of_place = lexicon.place_names().get(words, ()) if value[:1].isupper() else ()  # not "turkey", a bird
-    return [words_of(name) for name in (*found, *of_place)]
+    return [*map(words_of, found), *_adjectives_of_place(value)]
+
+
+def _adjectives_of_place(value: str) -> list[tuple[str, ...]]:
+    """Return other names of a place and its adjectives, in English and Chinese; none for "turkey", a bird."""
+    return list(map(words_of, lexicon.place_names().get(" ".join(words_of(value)), ()))) if value[:1].isupper() else []
 
 
 @lru_cache(maxsize=1)
