@@ -9,15 +9,16 @@ from agent.intent.analysis.negation import is_negated
 from agent.intent.analysis.sentence import Sentence
 from agent.intent.deciding.features import question_words
 from agent.intent.language import calculation_patterns, lexicon
-from agent.intent.language.text import LOOSE, closeness, has_chinese
+from agent.intent.language.text import LOOSE, closeness, has_chinese, stem
 from agent.intent.words import word_table
 
-_MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean")
+_MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean", "text")
 _LACKED_BY = re.compile(r"\b(?:i|we|you|he|she|it|there|my|our)\b(?!\s+(?:want|mean)\b)", re.IGNORECASE)
 """Matches a person as the one that lacks something, which is no condition on documents: "I have no sponsor"."""
 _GENERIC = ("date", "time", "day", "日期", "期", "时间", "日")
-_MEASURED = ("distance", "length", "amount", "size", "level", "rate")
-"""Nouns after the word for a numeric field that may belong to it: "no metro [distance]" for `metro_m`."""
+_MEASURED = ("distance", "length", "amount", "size", "level", "rate", "number", "figure", "figures", "person", "code")
+"""Nouns after the word for a field that may belong to it: "no metro [distance]" for `metro_m`."""
+_SHORTEST_ROOT = 3
 _LONGEST = 60
 """Maximum characters before or after a field's word in which it may be said that the field has a value or none."""
 
@@ -43,7 +44,7 @@ def read_existence_conditions(sentence: Sentence) -> list[ExistenceCondition]:
         stated = _read_condition(sentence, name, token.start, end)
         if stated is not None:
             found[name] = (name, *stated)
-    return [*(found | _undone_conditions(sentence, lacked)).values()]
+    return [*(found | _undone_conditions(sentence, lacked) | _unmade_conditions(sentence, lacked)).values()]
 
 
 def spans_without_values(sentence: Sentence, existing: Sequence[ExistenceCondition]) -> list[tuple[int, int]]:
@@ -71,6 +72,27 @@ def _undone_conditions(sentence: Sentence, lacked: Sequence[str]) -> dict[str, E
         elif behind is not None and (behind["nobody"] or is_negated(sentence, start, end, column.fields)):
             found[column.fields[0]] = (column.fields[0], False, start, end + behind.end())
     return found
+
+
+def _unmade_conditions(sentence: Sentence, lacked: Sequence[str]) -> dict[str, ExistenceCondition]:
+    """Return conditions stated by "un-", by field: "untagged" for `tags`, "unassigned" for `assignee`."""
+    found = {}
+    for place, token in enumerate(sentence.tokens):
+        made = token.folded.removeprefix("un")
+        if token.kind != "word" or made == token.folded or sentence.mention_at(place) is not None:
+            continue
+        if not made.endswith("ed"):
+            continue
+        named = [name for name in lacked if any(_is_made(made, word) for word in lexicon.name_words(name))]
+        if len(named) == 1 and sentence.vocabulary.roles[named[0]] in _MAY_LACK:
+            found[named[0]] = (named[0], False, token.start, token.end)
+    return found
+
+
+def _is_made(participle: str, word: str) -> bool:
+    """Return whether a word of a field's name has the verb of a participle: "assignee" that of "assigned"."""
+    root = stem(participle)
+    return len(root) >= _SHORTEST_ROOT and (stem(word).startswith(root) or (root.startswith(word) and len(word) > 3))
 
 
 def _field_at(sentence: Sentence, place: int, lacked: Sequence[str]) -> tuple[str | None, int]:
@@ -148,6 +170,7 @@ def _is_whole(sentence: Sentence, end: int) -> bool:
         or following.kind != "word"
         or following.folded in lexicon.STOP_WORDS
         or following.folded.endswith("ed")
+        or following.folded in lexicon.PARTICIPLES
         or following.folded in ("value", "name", "yet", "given", "set", "info", "on", "at", *_MEASURED)
     )
 
