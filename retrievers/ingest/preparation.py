@@ -14,6 +14,8 @@ from retrievers.text import analysis, bm25, chunking, languages
 
 MAX_ID_CHARACTERS = 512
 MAX_METADATA_BYTES = 65_536
+MAX_PHRASE_CHARACTERS = 2_000_000
+"""Maximum number of characters of the important terms of a document, and of its questions."""
 _MOST_CONTEXT = 512
 """Maximum length of a title or heading that is embedded with a passage. The rest is cut, to leave room for the text."""
 _TOO_MUCH_METADATA = f"the metadata takes more than {MAX_METADATA_BYTES:,} bytes"
@@ -109,6 +111,9 @@ def check_document(document: Document) -> None:
         raise BadDocument(f"the id has {len(document.id):,} characters; the limit is {MAX_ID_CHARACTERS}")
     if len(document.title) > MAX_TITLE_CHARACTERS:
         raise BadDocument(f"the title has {len(document.title):,} characters; the limit is {MAX_TITLE_CHARACTERS:,}")
+    for name, phrases in (("important", document.important), ("questions", document.questions)):
+        if (size := sum(map(len, phrases))) > MAX_PHRASE_CHARACTERS:
+            raise BadDocument(f'"{name}" has {size:,} characters; the limit is {MAX_PHRASE_CHARACTERS:,}')
     if not has_searchable_content(document):
         raise BadDocument(NOTHING_SEARCHABLE)
     _check_extent(document.metadata)
@@ -165,6 +170,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
     analysed = bm25.cached_analyser()
     spans = chunking.split_passages(document.text) or [chunking.PassageSpan(0, 0, "")]
     following = [span.start for span in spans[1:]] + [len(document.text)]
+    important, questions = "\n".join(document.important), "\n".join(document.questions)
     for span, after in zip(spans, following, strict=True):
         text = document.text[span.start : span.end]
         body = text or ("" if document.title else _metadata_text(document.metadata))
@@ -174,9 +180,10 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
             body,
             language,
             title="\n".join(part for part in (document.title, span.heading) if part),
-            important=document.important,
-            questions=document.questions,
+            important=(important,),
+            questions=(questions,),
             analysed=analysed,
+            most_field_terms=bm25.MOST_FIELD_TERMS // len(spans),
         )
         passages.append(
             Passage(

@@ -38,6 +38,9 @@ _SAMPLE_DOCUMENTS = 1000
 _SAMPLE_PASSAGES = 2000
 _BATCH_DOCUMENTS = 256
 _BATCH_PASSAGES = 256
+# Limits on the texts that are in memory: a prepared document takes up to 50 bytes for each character of its text.
+_SAMPLE_CHARACTERS = 16_000_000
+_BATCH_CHARACTERS = 2_000_000
 # A passage with more characters of terms, or a document with more values, counts as several in a batch. This limits the
 # time of a transaction, for which all others that write to the collection wait.
 _TERMS_CHARACTERS, _VALUES = 8000, 20
@@ -118,10 +121,12 @@ class _IngestRun:
         self._on_write = on_write
         documents = enumerate(await self._reject_mixed_visibility(items) if self._tenant == PLATFORM else items)
         # No collection is created and no fields are added before a document can be stored.
-        while not await self._open(sample := await self._take(documents, _SAMPLE_DOCUMENTS), delivery):
+        while not await self._open(
+            sample := await self._take(documents, _SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS), delivery
+        ):
             for index, item in sample:
                 self._fail(index, item, self._faults.pop(index))
-            if len(sample) < _SAMPLE_DOCUMENTS:
+            if not sample:
                 return self._report
         tasks: list[asyncio.Task[Any]] = []
         try:
@@ -179,11 +184,11 @@ class _IngestRun:
         await self._target.open(begin)
         return True
 
-    async def _take(self, items: Iterator[_Numbered], most: int) -> list[_Numbered]:
-        """Return the next items, at most this many."""
+    async def _take(self, items: Iterator[_Numbered], most: int, characters: int) -> list[_Numbered]:
+        """Return the next items, at most `most`, and no more once their texts have this many characters."""
         if self.reads_in_thread:
-            return await asyncio.to_thread(lambda: list(islice(items, most)))
-        return list(islice(items, most))
+            return await asyncio.to_thread(_next_items, items, most, characters)
+        return _next_items(items, most, characters)
 
     async def _flatten(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
         """Return the flattened metadata of the valid items by index, and record why the other items are invalid."""
@@ -196,7 +201,7 @@ class _IngestRun:
         batch: list[tuple[int, PreparedDocument]] = []
         passages = 0
         sampling = not self._target.mean_length
-        while documents := await self._take(items, _BATCH_DOCUMENTS):
+        while documents := await self._take(items, _BATCH_DOCUMENTS, _BATCH_CHARACTERS):
             for index, item in await self._changed_documents(documents):
                 batch.append((index, item))
                 passages += _batch_weight(item)
@@ -216,11 +221,13 @@ class _IngestRun:
         part: list[tuple[int, PreparedDocument]] = []
         passages = 0
         for index, item in batch:
-            part.append((index, item))
-            passages += _batch_weight(item)
-            if passages >= _BATCH_PASSAGES:
+            weight = _batch_weight(item)
+            # A large document is written on its own: the documents before it do not wait for its transaction.
+            if passages >= _BATCH_PASSAGES or (part and weight >= _BATCH_PASSAGES):
                 yield part
                 part, passages = [], 0
+            part.append((index, item))
+            passages += weight
         if part:
             yield part
 
@@ -365,6 +372,18 @@ class _IngestRun:
 
     def _fail(self, index: int, item: Document | RejectedItem, reason: str) -> None:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
+
+
+def _next_items(items: Iterator[_Numbered], most: int, characters: int) -> list[_Numbered]:
+    """Return the next items, at most `most`, and no more once their texts have this many characters."""
+    taken: list[_Numbered] = []
+    for numbered in islice(items, most):
+        taken.append(numbered)
+        if isinstance(numbered[1], Document):
+            characters -= len(numbered[1].text)
+        if characters <= 0:
+            break
+    return taken
 
 
 def _batch_weight(item: PreparedDocument) -> int:
