@@ -8,7 +8,7 @@ one transaction, so a killed run leaves only whole documents, and running it aga
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import psycopg
@@ -18,6 +18,7 @@ from retrievers.core.metadata import Field, fields_from_json, infer_fields
 from retrievers.core.types import PLATFORM, unrestricted_viewer
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import collections, document_store
+from retrievers.ingest.batches import Numbered, batch_weight, next_items
 from retrievers.ingest.derived_data import update_derived_data
 from retrievers.ingest.document_validation import (
     MIXED_VISIBILITY,
@@ -28,6 +29,7 @@ from retrievers.ingest.document_validation import (
 )
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.jobs.delivery_queues import WriteLocks
+from retrievers.ingest.passage_weights import reweigh_collection
 from retrievers.ingest.preparation import PreparedDocument, prepare
 from retrievers.ingest.report import Failure, IngestReport, OnWrite, Progress
 from retrievers.ingest.target_collection import TargetCollection
@@ -41,14 +43,10 @@ _BATCH_PASSAGES = 256
 # Limits on the texts that are in memory: a prepared document takes up to 50 bytes for each character of its text.
 _SAMPLE_CHARACTERS = 16_000_000
 _BATCH_CHARACTERS = 2_000_000
-# A passage with more characters of terms, or a document with more values, counts as several in a batch. This limits the
-# time of a transaction, for which all others that write to the collection wait.
-_TERMS_CHARACTERS, _VALUES = 8000, 20
 _STATISTICS_AFTER = 500
 # Errors with which the database refuses a document permanently: bad data, or a limit (a word list of 1 MB).
 _REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
 
-_Numbered = tuple[int, Document | RejectedItem]
 _Embedded = tuple[int, dict[bytes, Vectors]]
 """The number of the collection that the vectors were computed for, and the vectors by digest of their texts."""
 
@@ -66,6 +64,7 @@ async def ingest(
     on_write: OnWrite | None = None,
     write_locks: WriteLocks | None = None,
     reads_in_thread: bool = False,
+    reweighs: bool = True,
 ) -> IngestReport:
     """Store documents. Documents whose content is already stored are neither embedded nor written.
 
@@ -78,6 +77,7 @@ async def ingest(
         on_write: called in every transaction that writes documents.
         write_locks: acquired to lock the collection and to write a batch.
         reads_in_thread: take the items in threads, because reading one would block the event loop.
+        reweighs: recompute the BM25 vectors at the end if the mean length has changed; False leaves them to a worker.
     Raises:
         EmbedderMismatch: the collection has vectors of another embedder.
         Unavailable: the database or the embedder failed. Committed documents stay.
@@ -86,7 +86,10 @@ async def ingest(
     on_progress = progress or (lambda report: None)
     run = _IngestRun(database, embedder, tenant, collection, declared or {}, on_progress, write_locks or WriteLocks())
     run.reads_in_thread = reads_in_thread
-    return await run.store_all(items, delivery, on_write)
+    report = await run.store_all(items, delivery, on_write)
+    if reweighs:
+        await reweigh_collection(database, tenant, run.number)
+    return report
 
 
 class _IngestRun:
@@ -114,6 +117,11 @@ class _IngestRun:
         self._on_write: OnWrite | None = None
         self._write_locks = write_locks
         self.reads_in_thread = False
+
+    @property
+    def number(self) -> int:
+        """Number of the collection; 0 if no document could be stored."""
+        return self._target.number
 
     async def store_all(
         self, items: Iterable[Document | RejectedItem], delivery: int | None, on_write: OnWrite | None
@@ -184,11 +192,11 @@ class _IngestRun:
         await self._target.open(begin)
         return True
 
-    async def _take(self, items: Iterator[_Numbered], most: int, characters: int) -> list[_Numbered]:
+    async def _take(self, items: Iterator[Numbered], most: int, characters: int) -> list[Numbered]:
         """Return the next items, at most `most`, and no more once their texts have this many characters."""
         if self.reads_in_thread:
-            return await asyncio.to_thread(_next_items, items, most, characters)
-        return _next_items(items, most, characters)
+            return await asyncio.to_thread(next_items, items, most, characters)
+        return next_items(items, most, characters)
 
     async def _flatten(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
         """Return the flattened metadata of the valid items by index, and record why the other items are invalid."""
@@ -204,7 +212,7 @@ class _IngestRun:
         while documents := await self._take(items, _BATCH_DOCUMENTS, _BATCH_CHARACTERS):
             for index, item in await self._changed_documents(documents):
                 batch.append((index, item))
-                passages += _batch_weight(item)
+                passages += batch_weight(item)
                 if passages >= (_SAMPLE_PASSAGES if sampling else _BATCH_PASSAGES):
                     for part in self._split_batch(batch):
                         yield part
@@ -221,7 +229,7 @@ class _IngestRun:
         part: list[tuple[int, PreparedDocument]] = []
         passages = 0
         for index, item in batch:
-            weight = _batch_weight(item)
+            weight = batch_weight(item)
             # A large document is written on its own: the documents before it do not wait for its transaction.
             if passages >= _BATCH_PASSAGES or (part and weight >= _BATCH_PASSAGES):
                 yield part
@@ -372,22 +380,3 @@ class _IngestRun:
 
     def _fail(self, index: int, item: Document | RejectedItem, reason: str) -> None:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
-
-
-def _next_items(items: Iterator[_Numbered], most: int, characters: int) -> list[_Numbered]:
-    """Return the next items, at most `most`, and no more once their texts have this many characters."""
-    taken: list[_Numbered] = []
-    for numbered in islice(items, most):
-        taken.append(numbered)
-        if isinstance(numbered[1], Document):
-            characters -= len(numbered[1].text)
-        if characters <= 0:
-            break
-    return taken
-
-
-def _batch_weight(item: PreparedDocument) -> int:
-    """Return how much a document adds to the size of a batch, as a number of ordinary passages."""
-    values = sum(len(value) if isinstance(value, list) else 1 for value in item.fields.values())
-    characters = sum(len(passage.packed_lexemes) for passage in item.passages)
-    return max(1, len(item.passages), characters // _TERMS_CHARACTERS, values // _VALUES)

@@ -16,6 +16,7 @@ from retrievers.ingest.derived_data import update_derived_data
 from retrievers.ingest.jobs import job_queue as queue
 from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.job_types import Lease
+from retrievers.ingest.passage_weights import reweigh_collection
 from retrievers.ingest.report import IngestReport
 from retrievers.postgres.connections.database import Database, Row
 from retrievers.postgres.connections.row_batches import stream_batches
@@ -331,6 +332,8 @@ class ManifestWriter:
         async with manifest.database.transaction(unrestricted_viewer(manifest.tenant)) as connection:
             if (number := await _collection_number(connection, manifest)) is not None:
                 await update_derived_data(connection, manifest.tenant, number)
+        if number is not None:
+            await reweigh_collection(manifest.database, manifest.tenant, number)
         async with self._transaction() as connection:
             row = await (await connection.execute(sql.FINISH_RUN, manifest._sql_parameters())).fetchone()
         return row[0] if row else 0

@@ -22,7 +22,7 @@ from retrievers.core.metadata import Field
 from retrievers.embed import Vectors
 from retrievers.ingest import collections, document_store, run
 from retrievers.ingest import rows as rows_of
-from retrievers.ingest.derived_data import update_derived_data
+from retrievers.ingest.derived_data import settle_collection
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.report import IngestReport
 from retrievers.ingest.run import ingest
@@ -108,7 +108,7 @@ async def remove(database: Database, ids: Sequence[str], tenant: str = TENANT) -
     async with database.transaction(tenant) as connection:
         row = await collections.open_collection(connection, tenant, "docs")
         removed = await document_store.remove_documents(connection, tenant, row[0], ids)
-        await update_derived_data(connection, tenant, row[0])
+    await settle_collection(database, tenant, row[0])
     return removed
 
 
@@ -327,7 +327,7 @@ async def test_the_passages_of_a_large_document_are_written_once(
         weighed.extend(row[0] for row in rows)
         return rows_of.recompute_bm25(rows, mean)
 
-    monkeypatch.setattr("retrievers.ingest.derived_data.recompute_bm25", counted)
+    monkeypatch.setattr("retrievers.ingest.passage_weights.recompute_bm25", counted)
     small, large = document("small"), document("large", " ".join(f"term{n}" for n in range(5000)))
 
     await load(database, [small])
