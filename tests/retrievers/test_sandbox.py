@@ -21,7 +21,7 @@ from retrievers.sandbox.pool import _Process
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="there is no limit of the address space")
 TASKS = """
-import mmap, os, socket, subprocess, tempfile, time
+import mmap, os, socket, struct, subprocess, tempfile, time
 from retrievers.core.errors import BadDocument
 
 def words(file):
@@ -36,6 +36,15 @@ def act(file, what):
             pass
     elif what == "sleep":
         time.sleep(60)
+    elif what == "drip":
+        os.write(0, struct.pack("!I", 900_000))
+        while True:
+            os.write(0, b" ")
+            time.sleep(0.01)
+    elif what == "claim":
+        while True:
+            yield {"read": 8 << 20}
+            time.sleep(0.1)
     elif what == "speak":
         while True:
             yield {"text": "x" * 100_000}
@@ -156,11 +165,20 @@ def test_a_file_that_nobody_waits_for_when_its_turn_comes_costs_no_process(sandb
     assert run(sandbox, "nothing")["pid"] == before
 
 
-def test_a_file_that_is_waited_for_too_long_is_refused(sandbox: Sandbox):
+@pytest.mark.parametrize("what", ["sleep", "drip", "claim"])
+def test_a_file_that_is_waited_for_too_long_is_refused(sandbox: Sandbox, what: str):
+    """Also if its process sends a byte at a time, or says that it has read more than the file holds."""
     sandbox._limits = replace(SMALL, wait_s=0.5)
 
     with pytest.raises(BadDocument, match=r"reading it takes longer than 0\.5 s; split it"):
-        run(sandbox, "sleep")
+        run(sandbox, what)
+
+
+def test_what_a_process_sends_a_byte_at_a_time_can_be_cancelled(sandbox: Sandbox):
+    asked = iter([False] * 3)
+
+    with pytest.raises(Unavailable):
+        run(sandbox, "drip", is_cancelled=lambda: next(asked, True))
 
 
 def test_a_bad_file_among_others_costs_none_of_them(sandbox: Sandbox):
@@ -316,13 +334,13 @@ def test_a_message_is_read_whole_however_it_is_cut():
     receiver, found = MessageReceiver(Slow(), 10_000), []  # type: ignore[arg-type]
     while len(found) < 2:
         with suppress(TimeoutError):
-            found.append(receiver.receive())
+            found.append(receiver.receive(60))
 
     assert found == [{"text": "中" * 1000}, {"end": None}]
     with pytest.raises(TimeoutError):
-        receiver.receive()
+        receiver.receive(60)
     with pytest.raises(EOFError):
-        receiver.receive()
+        receiver.receive(60)
 
 
 async def test_a_file_that_takes_long_leaves_its_place_to_the_others(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch):
