@@ -4,7 +4,7 @@ import pytest
 
 from retrievers.core.errors import BadDocument
 from retrievers.ingest.documents import MAX_TITLE_CHARACTERS, Document
-from retrievers.ingest.preparation import MAX_PHRASE_CHARACTERS, PreparedDocument, check_document, prepare
+from retrievers.ingest.preparation import MAX_DOCUMENT_BYTES, PreparedDocument, check_document, prepare
 from retrievers.ingest.readers.record import read_record
 from retrievers.text import bm25
 
@@ -60,6 +60,9 @@ def test_the_fields_of_a_document_add_a_limited_number_of_terms_to_all_its_passa
 
 
 @pytest.mark.parametrize("name", ["important", "questions"])
-def test_phrases_over_the_limit_are_refused_with_the_limit(name: str):
-    with pytest.raises(BadDocument, match=f'"{name}" has 2,000,001 characters; the limit is 2,000,000'):
-        prepared(text="The crane.", **{name: ["p" * MAX_PHRASE_CHARACTERS, "p"]})
+def test_a_document_over_the_limit_is_refused_with_the_limit(name: str):
+    room = MAX_DOCUMENT_BYTES - len("xA{}")
+
+    assert prepared(text="A", **{name: ["p" * room]})
+    with pytest.raises(BadDocument, match="it has 8,388,609 bytes; the limit of a document is 8 MiB: split it"):
+        prepared(text="A", **{name: ["p" * (room - 2), "中"]})

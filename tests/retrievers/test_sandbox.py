@@ -48,6 +48,9 @@ def act(file, what):
     elif what == "speak":
         while True:
             yield {"text": "x" * 100_000}
+    elif what == "chatter":
+        while True:
+            yield {}
     elif what == "shout":
         yield {"text": "x" * 3_000_000}
     elif what == "raise":
@@ -90,7 +93,7 @@ def parts(file, count):
     for _ in range(count):
         yield {"read": 8 << 20, "text": "x" * 900_000}
 """
-SMALL = ProcessLimits(memory_bytes=600 << 20, cpu_s=1, wait_s=120, output_bytes=1_000_000)
+SMALL = ProcessLimits(memory_bytes=600 << 20, cpu_s=1, wait_s=120, output_bytes=1_000_000, messages=5000)
 
 
 @pytest.fixture
@@ -137,6 +140,7 @@ def test_files_are_read_one_after_the_other_by_one_process(sandbox: Sandbox):
         ("spin", "reading it takes more than 1 s of processor time; split it"),
         ("speak", "its text is larger than 1 MB; split it"),
         ("shout", "its text is larger than 1 MB; split it"),
+        ("chatter", "8 MiB of it or less hold more than 5,000 documents; split it"),
         ("raise", "RuntimeError: a library is at a loss"),
         ("refuse", "no text in it"),
         ("nest", "it is nested too deeply"),
