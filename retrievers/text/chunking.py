@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from semantic_text_splitter import TextSplitter
 
+from retrievers.text.pieces import text_pieces
+
 VERSION = 1
 PASSAGE_CAPACITY = 1800
 """Maximum length of a passage, in characters of Latin script; about 400 tokens. A Chinese character counts as 2.5."""
@@ -73,7 +75,7 @@ def split_passages(text: str, capacity: int = PASSAGE_CAPACITY) -> list[PassageS
 
 def _size(text: str) -> float:
     """Return the length of a text in Latin characters: a Chinese, Japanese or Korean character counts as 2.5."""
-    return len(text) + (_CJK_WIDTH - 1) * len(_CJK.findall(text))
+    return len(text) + (_CJK_WIDTH - 1) * sum(len(_CJK.findall(piece)) for piece in text_pieces(text))
 
 
 def _cut(text: str, group: list[_Section], capacity: int) -> list[PassageSpan]:

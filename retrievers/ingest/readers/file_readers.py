@@ -30,6 +30,7 @@ from retrievers.ingest.readers.record import MAX_TEXT_CHARACTERS, build_document
 from retrievers.ingest.readers.source_file import SourceFile
 from retrievers.ingest.readers.text_cleaning import Cleaner, decode_text, is_utf_16, json_type
 from retrievers.text.chunking import markdown_title
+from retrievers.text.prompt_sanitising import is_blank
 
 MAX_PLAIN_BYTES = 4 * MAX_TEXT_CHARACTERS
 """Maximum size of a plain text file in bytes; a character takes at most four."""
@@ -82,7 +83,6 @@ def read_to_messages(
         yield message_from_item(item) | {"read": consumed}
 
 
-def message_from_item(item: Item) -> dict[str, Any]:
 _DEFAULTS = {
     kind: {one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(kind)}
     for kind in (Document, RejectedItem)
@@ -90,6 +90,7 @@ _DEFAULTS = {
 """Default of each attribute, MISSING if it has none."""
 
 
+def message_from_item(item: Item) -> dict[str, Any]:
     """Return a document or rejected item as a JSON object, from which `item_from_message` makes an equal item.
 
     Attributes that have their default are left out: a file may have very many short documents.
@@ -128,7 +129,7 @@ def _decode_file(data: bytes, *, declared: str | None = None) -> tuple[str, tupl
         declared: the character set that the file itself states.
     """
     text, notes = decode_text(data, declared=declared)
-    if not text.strip():
+    if is_blank(text):
         raise BadDocument("the file is empty")
     return text, notes
 
@@ -175,7 +176,7 @@ def _read_html(source: SourceFile, _count: Progress) -> Iterator[Item]:
     text, notes = _decode_file(data, declared=declared_charset(data))
     cleaner = Cleaner()
     page = read_page(cleaner.clean_text(text))
-    if not page.text:
+    if is_blank(page.text):
         raise BadDocument("no visible text in this page")
     title = page.title or source.title
     yield build_document(
