@@ -368,12 +368,13 @@ class _IngestRun:
         self._report.chunks += sum(len(item.passages) for item in stored)
 
     async def _update_derived_data(self) -> None:
-        async def update(connection: collections.Connection) -> None:
+        async def update(connection: collections.Connection) -> bool:
             await collections.lock_collection(connection, self._tenant, self._target.number)
-            await update_derived_data(connection, self._tenant, self._target.number)
+            return await update_derived_data(connection, self._tenant, self._target.number)
 
         with suppress(UnknownCollection):  # it was deleted in the meantime, with everything written
-            await self._target.transaction(update)
+            while await self._target.transaction(update):
+                pass
         if self._report.inserted + self._report.updated >= _STATISTICS_AFTER:
             async with self._database.transaction(self._writer) as connection:
                 await connection.execute("SELECT signalbox.refresh_statistics()")

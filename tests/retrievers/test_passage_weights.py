@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import psycopg
 import pytest
 
 from retrievers.core.types import Collection, unrestricted_viewer
-from retrievers.ingest import collections, document_store, passage_weights, rows
+from retrievers.ingest import collections, derived_data, document_store, passage_weights, rows
 from retrievers.ingest.checking.collection_check import CollectionChecker
 from retrievers.ingest.derived_data import update_derived_data
 from retrievers.ingest.documents import Document
@@ -141,3 +142,27 @@ async def test_a_check_takes_weights_that_are_being_recomputed_for_no_error(data
     report = await CollectionChecker(database, HashEmbedder(), own, viewer).run()
 
     assert report.findings == ()
+
+
+async def test_documents_that_expire_together_are_withdrawn_a_few_in_a_transaction(
+    database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    withdrawn: list[int] = []
+    uncount = derived_data.uncount_terms
+
+    async def uncounted(connection: Any, tenant: str, number: int, ids: Sequence[str]) -> None:
+        withdrawn.append(len(ids))
+        await uncount(connection, tenant, number, ids)
+
+    await load(database, [replace(one, expires_at=datetime(2090, 1, 1, tzinfo=UTC)) for one in LONG])
+    with psycopg.connect(owner_url) as connection:
+        connection.execute("UPDATE signalbox.document SET expires_at = now()")
+        connection.execute("UPDATE signalbox.chunk SET expires_at = now()")
+    monkeypatch.setattr(derived_data, "uncount_terms", uncounted)
+    monkeypatch.setattr(derived_data, "_EXPIRED_AT_ONCE", 7)
+    await load(database, SHORT)
+
+    assert sum(withdrawn) == len(LONG)
+    assert max(withdrawn) == 7
+    await load(database, SHORT, tenant="straight")
+    assert weights(owner_url) == weights(owner_url, "straight")
