@@ -43,7 +43,7 @@ def act(file, what):
             time.sleep(0.01)
     elif what == "claim":
         while True:
-            yield {"read": 8 << 20}
+            yield {"read": 8 << 20, "text": "x" * 100_000}
             time.sleep(0.1)
     elif what == "speak":
         while True:
