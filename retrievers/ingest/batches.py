@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from retrievers.ingest.documents import Document, RejectedItem
+from retrievers.ingest.documents import Document, RejectedItem, count_characters
 from retrievers.ingest.preparation import PreparedDocument
 
 Numbered = tuple[int, Document | RejectedItem]
@@ -15,12 +15,12 @@ _TERMS_CHARACTERS, _VALUES = 8000, 20
 
 
 def next_items(items: Iterator[Numbered], most: int, characters: int) -> list[Numbered]:
-    """Return the next items, at most `most`, and no more once their texts have this many characters."""
+    """Return the next items, at most `most`, and no more once they have this many characters."""
     taken: list[Numbered] = []
     for numbered in islice(items, most):
         taken.append(numbered)
         if isinstance(numbered[1], Document):
-            characters -= len(numbered[1].text)
+            characters -= count_characters(numbered[1])
         if characters <= 0:
             break
     return taken

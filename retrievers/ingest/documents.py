@@ -48,6 +48,12 @@ class Document:
     scanned: int = 0
 
 
+def count_characters(document: Document) -> int:
+    """Return about how many characters a document has in memory. Inner values of its metadata are not counted."""
+    texts = (document.text, *document.important, *document.questions, *document.metadata.values())
+    return sum(len(text) for text in texts if isinstance(text, str | list | dict))
+
+
 def has_searchable_content(document: Document) -> bool:
     """Return whether a search can find the document: it has a text, a title, key terms, questions or metadata.
 

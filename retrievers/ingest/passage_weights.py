@@ -2,8 +2,8 @@
 
 A new mean length is stored at once, and documents are written with it from then on. The vectors of the passages that
 are already stored are recomputed in batches, each in a transaction of its own, so that other writers wait for one batch
-at most. The collection's row says how far this has come, so that any process can continue. Until it has ended, a search
-scores some passages with the mean length before, which is 10 % off or a few times that.
+at most. The collection's row says how far this has come, so that any process can continue. Until the end, a search may
+score passages with the mean length before.
 """
 
 import asyncio
@@ -67,11 +67,17 @@ async def reweigh_pending(database: Database) -> bool:
     Returns:
         Whether there are more to recompute.
     Raises:
-        Unavailable: the database failed.
+        Exception: the first error, after the collections without an error had their turn.
     """
     has_more = False
+    errors: list[Exception] = []
     for tenant, number in await with_database_timeout(_pending_collections(database), _BATCH_S):
-        has_more |= await with_database_timeout(_reweigh_in_transaction(database, tenant, number), _BATCH_S)
+        try:
+            has_more |= await with_database_timeout(_reweigh_in_transaction(database, tenant, number), _BATCH_S)
+        except Exception as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
     return has_more
 
 

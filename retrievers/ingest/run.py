@@ -193,7 +193,7 @@ class _IngestRun:
         return True
 
     async def _take(self, items: Iterator[Numbered], most: int, characters: int) -> list[Numbered]:
-        """Return the next items, at most `most`, and no more once their texts have this many characters."""
+        """Return the next items, at most `most`, and no more once they have this many characters."""
         if self.reads_in_thread:
             return await asyncio.to_thread(next_items, items, most, characters)
         return next_items(items, most, characters)

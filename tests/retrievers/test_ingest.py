@@ -403,8 +403,9 @@ async def test_a_large_document_holds_up_none_that_came_before_it(database: Data
     assert at_once == [2, 1, 1]
 
 
+@pytest.mark.parametrize("part", ["text", "questions", "metadata"])
 async def test_texts_are_taken_from_the_input_as_far_as_memory_allows(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch, part: str
 ):
     """A folder of the longest documents is larger than memory."""
     monkeypatch.setattr(run, "_SAMPLE_CHARACTERS", 3000)
@@ -416,7 +417,8 @@ async def test_texts_are_taken_from_the_input_as_far_as_memory_allows(
     def read() -> Iterator[Document]:
         for n, text in enumerate(texts):
             ahead.append(n - max(reports, default=0))
-            yield document(f"d{n}", text)
+            parts: dict[str, Any] = {"text": text, "questions": (text,), "metadata": {"note": text}}
+            yield document(f"d{n}", **{part: parts[part]})
 
     monkeypatch.setattr(run, "_SAMPLE_PASSAGES", 1)
     monkeypatch.setattr(run, "_BATCH_PASSAGES", 1)

@@ -132,6 +132,31 @@ async def test_a_worker_weighs_passages_of_all_tenants_in_turn(database: Databas
     assert weights(owner_url) == weights(owner_url, "straight")
 
 
+async def test_a_collection_that_cannot_be_weighed_keeps_none_from_its_turn(
+    database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    for tenant in (TENANT, "globex"):
+        await load(database, LONG[:4], tenant=tenant)
+        await load(database, SHORT[:3], tenant=tenant, reweighs=False)
+    batch = passage_weights.reweigh_batch
+
+    async def failing(connection: Any, tenant: str, number: int) -> bool:
+        if tenant == TENANT:
+            raise ZeroDivisionError
+        return await batch(connection, tenant, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(passage_weights, "reweigh_batch", failing)
+        for _ in range(10):
+            with pytest.raises(ZeroDivisionError):
+                await reweigh_pending(database)
+
+    assert unfinished(owner_url) == 1
+    while await reweigh_pending(database):
+        pass
+    assert weights(owner_url) == weights(owner_url, "globex")
+
+
 async def test_a_check_takes_weights_that_are_being_recomputed_for_no_error(database: Database):
     await load(database, LONG)
     await load(database, SHORT, reweighs=False)
