@@ -8,7 +8,7 @@ from evals.datasets import Dataset
 from retrievers.core.errors import BadRequest
 from retrievers.core.types import Collection
 from retrievers.ingest import document_store
-from retrievers.ingest.derived_data import update_derived_data
+from retrievers.ingest.derived_data import settle_collection
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.readers.file_input import read_paths
 from retrievers.ingest.readers.schema_file import read_schema_file, schema_of
@@ -76,7 +76,7 @@ async def _remove_strays(service: Service, name: str, given: set[str]) -> None:
     if strays:
         async with service.database.transaction(TENANT) as connection:
             await document_store.remove_documents(connection, TENANT, number, strays)
-            await update_derived_data(connection, TENANT, number)
+        await settle_collection(service.database, TENANT, number)
 
 
 class Ticker:

@@ -22,6 +22,7 @@ from retrievers.ingest.derived_data import update_derived_data
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.jobs import job_queue as queue
 from retrievers.ingest.jobs.worker import Worker
+from retrievers.ingest.passage_weights import reweigh_collection
 from retrievers.ingest.report import IngestReport, Progress
 from retrievers.ingest.run import ingest
 from retrievers.postgres.catalogue.catalogue import Catalogue, filterable_fields
@@ -157,6 +158,8 @@ class DocumentService:
             await manifest.forget_documents(connection, tenant, collection, document)
             await queue.forget_document_payloads(connection, tenant, collection, [document])
             await update_derived_data(connection, tenant, own.number)
+        if not self.worker.is_polling:
+            await reweigh_collection(self.database, tenant, own.number)
         self.catalogue.invalidate(tenant)
         return count
 

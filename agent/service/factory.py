@@ -11,7 +11,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from agent.answering.answer import Answerer
@@ -49,6 +49,7 @@ from retrievers.ingest.jobs.delivery_queues import WriteLocks
 from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.job_types import JobContent, Lease
 from retrievers.ingest.jobs.worker import Worker
+from retrievers.ingest.passage_weights import reweigh_pending
 from retrievers.ingest.readers.file_input import TEXT_RECOGNITION
 from retrievers.ingest.rebuild import CollectionRebuilder
 from retrievers.ingest.report import IngestReport, OnWrite, Progress
@@ -241,6 +242,7 @@ def build_worker(settings: Settings, database: Database, embedder: Embedder, cat
                 collection,
                 items,
                 reads_in_thread=True,
+                reweighs=not worker.is_polling,
                 delivery=delivery,
                 on_write=on_write,
                 progress=progress,
@@ -262,9 +264,11 @@ def build_worker(settings: Settings, database: Database, embedder: Embedder, cat
     limits = DeletionLimits(settings.sync_max_delete)
     mirrors = {one.mirror.manifest.sync: bind_run(one.mirror, jobs, stored, limits) for one in own}
     schedules = MirrorScheduler(database, jobs, own)
-    return Worker(
-        jobs, stored, at_once=settings.workers, rebuild=rebuilt, mirrors=mirrors, schedule=schedules.queue_due_runs
-    )
+    worker = Worker(
+        jobs, stored, at_once=settings.workers, rebuild=rebuilt, mirrors=mirrors, schedule=schedules.queue_due_runs,
+        reweigh=partial(reweigh_pending, database),
+    )  # fmt: skip
+    return worker
 
 
 @asynccontextmanager

@@ -19,6 +19,8 @@ from retrievers.postgres.connections.row_batches import fetch_in_batches
 _TERMS_AT_ONCE = 4000
 """Terms per statement. The driver blocks the event loop for about 10 ms to turn them into parameters."""
 
+_MOST_STORED_TERMS = 300_000
+
 ChangesByPart = defaultdict[int, field_statistics.FieldValueChanges]
 """Changes of field values, by the number of the collection or part that counts them."""
 
@@ -53,12 +55,14 @@ async def uncount_terms(connection: Connection, tenant: str, number: int, ids: S
 
 async def stored_terms(
     connection: Connection, tenant: str, number: int, ids: Sequence[str]
-) -> defaultdict[int, Counter[str]]:
-    """Return in how many passages of the documents each term occurs: number of collection or part -> term -> count."""
-    which = {"tenant": tenant, "collection": number, "ids": list(ids)}
-    return await asyncio.to_thread(
-        _term_counts_by_part, await fetch_in_batches(await connection.execute(_STORED_TERMS, which))
-    )
+) -> defaultdict[int, Counter[str]] | None:
+    """Return in how many passages of the documents each term occurs: number of collection or part -> term -> count.
+
+    None if there are more than `_MOST_STORED_TERMS`, which would fill the memory.
+    """
+    which = {"tenant": tenant, "collection": number, "ids": list(ids), "most": _MOST_STORED_TERMS + 1}
+    rows = await fetch_in_batches(await connection.execute(_STORED_TERMS, which))
+    return await asyncio.to_thread(_term_counts_by_part, rows) if len(rows) <= _MOST_STORED_TERMS else None
 
 
 def _term_counts_by_part(rows: Sequence[Row]) -> defaultdict[int, Counter[str]]:
@@ -72,7 +76,7 @@ _STORED_TERMS = """
     SELECT coalesce(c.part, c.collection), substr(word.lexeme, position(':' IN word.lexeme) + 1), count(*)
     FROM signalbox.chunk c, unnest(c.lexemes) AS word
     WHERE c.tenant = %(tenant)s AND c.collection = %(collection)s AND c.document_id = ANY (%(ids)s)
-    GROUP BY 1, 2
+    GROUP BY 1, 2 LIMIT %(most)s
 """
 
 

@@ -1,70 +1,81 @@
-"""Update what a collection derives from its documents: counts without expired ones, terms, BM25 vectors."""
+"""Update what a collection derives from its documents: counts without expired ones, terms, mean length."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from retrievers.ingest import field_statistics
+from retrievers.core.types import unrestricted_viewer
+from retrievers.ingest import collections, field_statistics
 from retrievers.ingest.collection_counts import apply_field_changes, empty_changes, uncount_documents, uncount_terms
 from retrievers.ingest.collections import Connection
-from retrievers.ingest.rows import ROWS_AT_ONCE, recompute_bm25
+from retrievers.ingest.passage_weights import reweigh_batch, reweigh_collection, set_mean_length
+from retrievers.postgres.connections.database import Database
 from retrievers.text import bm25
 
-_EXPIRED_AT_ONCE = 1000
+_EXPIRED_AT_ONCE, _EXPIRED_PASSAGES = 200, 2000
+"""Number of expired documents that are withdrawn in one transaction, and of their passages, apart from the last's."""
+_EQUAL = 1e-6
+"""Mean lengths that differ by less than this are the same step of `bm25.round_mean_length`."""
 
 
-async def _withdraw_expired_documents(connection: Connection, tenant: str, number: int) -> None:
+async def _withdraw_expired_documents(connection: Connection, tenant: str, number: int) -> bool:
     """Remove expired documents of a locked collection from everything that is searched and counted.
 
     Their rows are kept, as for disabled documents, so that the same documents are recognised when delivered again.
+
+    Returns:
+        Whether there may be more.
     """
-    while True:
-        which: dict[str, Any] = {"tenant": tenant, "collection": number, "most": _EXPIRED_AT_ONCE}
-        cursor = await connection.execute(
-            """
-            SELECT id, title, fields, language, chunks, words, public, coalesce(part, collection)
-            FROM signalbox.document
-            WHERE tenant = %(tenant)s AND collection = %(collection)s AND enabled AND expires_at <= now()
-            LIMIT %(most)s
-            """,
-            which,
-        )
-        rows = await cursor.fetchall()
-        if not rows:
-            return
-        which["ids"] = [row[0] for row in rows]
-        await uncount_terms(connection, tenant, number, which["ids"])
-        await connection.execute(
-            "DELETE FROM signalbox.chunk"
-            " WHERE tenant = %(tenant)s AND collection = %(collection)s AND document_id = ANY (%(ids)s)",
-            which,
-        )
-        await connection.execute(
-            "UPDATE signalbox.document SET enabled = false, fields = '{}', chunks = 0, words = 0"
-            " WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)",
-            which,
-        )
-        changes = empty_changes()
-        await uncount_documents(connection, tenant, rows, changes)
-        await apply_field_changes(connection, tenant, changes)
+    which: dict[str, Any] = {
+        "tenant": tenant, "collection": number, "most": _EXPIRED_AT_ONCE, "most_chunks": _EXPIRED_PASSAGES,
+    }  # fmt: skip
+    rows = await (await connection.execute(_EXPIRED, which)).fetchall()
+    if not rows:
+        return False
+    which["ids"] = [row[0] for row in rows]
+    await uncount_terms(connection, tenant, number, which["ids"])
+    await connection.execute(
+        "DELETE FROM signalbox.chunk"
+        " WHERE tenant = %(tenant)s AND collection = %(collection)s AND document_id = ANY (%(ids)s)",
+        which,
+    )
+    await connection.execute(
+        "UPDATE signalbox.document SET enabled = false, fields = '{}', chunks = 0, words = 0"
+        " WHERE tenant = %(tenant)s AND collection = %(collection)s AND id = ANY (%(ids)s)",
+        which,
+    )
+    changes = empty_changes()
+    await uncount_documents(connection, tenant, rows, changes)
+    await apply_field_changes(connection, tenant, changes)
+    return True
 
 
-async def update_derived_data(connection: Connection, tenant: str, number: int) -> int:
+_EXPIRED = """
+    SELECT id, title, fields, language, chunks, words, public, counted FROM (
+        SELECT id, title, fields, language, chunks, words, public, coalesce(part, collection) AS counted,
+               sum(chunks) OVER (ORDER BY id) - chunks AS chunks_before
+        FROM signalbox.document
+        WHERE tenant = %(tenant)s AND collection = %(collection)s AND enabled AND expires_at <= now()
+        ORDER BY id LIMIT %(most)s) expired
+    WHERE chunks_before < %(most_chunks)s
+"""
+
+
+async def update_derived_data(connection: Connection, tenant: str, number: int) -> bool:
     """Update what a collection derives from its documents, after documents were written.
 
     Removes expired documents from what is searched, deletes terms without passages, and folds values again if
-    `text.folding` has changed. If the mean length of passages, rounded by `bm25.round_mean_length`, has changed,
-    recomputes all BM25 vectors.
+    `text.folding` has changed. If the mean length of passages, rounded by `bm25.round_mean_length`, has changed, stores
+    the new one; the BM25 vectors are recomputed later, see `passage_weights`.
 
     Returns:
-        Number of passages whose BM25 vectors were recomputed; 0 if the collection does not exist, or was replaced.
+        Whether more documents may have expired. Call it again in another transaction: other writers wait for this one.
     """
     held = await connection.execute(
         "SELECT FROM signalbox.collection WHERE tenant = %s AND number = %s FOR UPDATE", (tenant, number)
     )
     if not held.rowcount:
-        return 0  # deleted, or rebuilt; then the rebuild updates it
-    await _withdraw_expired_documents(connection, tenant, number)
+        return False  # deleted, or rebuilt; then the rebuild updates it
+    more_expired = await _withdraw_expired_documents(connection, tenant, number)
     chunks, words, mean_length, counted = await _read_totals(connection, tenant, number)
     await connection.execute(
         "DELETE FROM signalbox.term WHERE tenant = %s AND collection = ANY (%s) AND chunks <= 0", (tenant, counted)
@@ -73,7 +84,19 @@ async def update_derived_data(connection: Connection, tenant: str, number: int) 
         await field_statistics.refold_values(connection, tenant, one)
     # 0 for an empty collection: the next documents determine it.
     mean = bm25.round_mean_length(words / chunks) if chunks else 0.0
-    return await _set_mean_length(connection, tenant, number, mean_length, mean)
+    if abs(mean - mean_length) > _EQUAL:
+        await set_mean_length(connection, tenant, number, mean)
+    return more_expired
+
+
+async def settle_collection(database: Database, tenant: str, number: int) -> None:
+    """Update what a collection or shadow derives from its documents, and recompute its BM25 vectors if need be."""
+    more_expired = True
+    while more_expired:
+        async with database.transaction(unrestricted_viewer(tenant)) as connection:
+            await collections.show_shadows(connection)
+            more_expired = await update_derived_data(connection, tenant, number)
+    await reweigh_collection(database, tenant, number)
 
 
 async def set_expected_mean(
@@ -94,7 +117,10 @@ async def set_expected_mean(
     if not old or not lengths or len(lengths) < chunks:
         return old or mean_length
     mean = bm25.round_mean_length((words + sum(lengths)) / (chunks + len(lengths)))
-    await _set_mean_length(connection, tenant, number, old, mean)
+    if abs(mean - old) > _EQUAL:
+        await set_mean_length(connection, tenant, number, mean)
+        while await reweigh_batch(connection, tenant, number):
+            pass  # there are at most as many as new passages
     return mean
 
 
@@ -113,44 +139,3 @@ async def _read_totals(connection: Connection, tenant: str, number: int) -> tupl
     )
     (row,) = await cursor.fetchall()
     return row[0], row[1], row[2], row[3]
-
-
-async def _set_mean_length(connection: Connection, tenant: str, number: int, old: float, new: float) -> int:
-    """Store a new mean length, and return the number of passages whose BM25 vectors were recomputed for it."""
-    if abs(new - old) < 1e-6:
-        return 0
-    await connection.execute(
-        "UPDATE signalbox.collection SET mean_length = %s, version = version + 1 WHERE tenant = %s AND number = %s",
-        (new, tenant, number),
-    )
-    return await _recompute_bm25(connection, tenant, number, new)
-
-
-async def _recompute_bm25(connection: Connection, tenant: str, number: int, mean: float) -> int:
-    """Recompute the BM25 vectors of a collection for a new mean length, and return the number of vectors."""
-    weighed = 0
-    after = ("", -1)
-    while True:
-        cursor = await connection.execute(
-            """
-            SELECT document_id, ordinal, length,
-                   ARRAY(SELECT substr(w.lexeme, position(':' IN w.lexeme) + 1) FROM unnest(lexemes) w),
-                   ARRAY(SELECT array_to_string(w.weights, '') FROM unnest(lexemes) w)
-            FROM signalbox.chunk
-            WHERE tenant = %s AND collection = %s AND (document_id, ordinal) > (%s, %s)
-            ORDER BY document_id, ordinal LIMIT %s
-            """,
-            (tenant, number, *after, ROWS_AT_ONCE),
-        )
-        rows = await cursor.fetchall()
-        if not rows:
-            return weighed
-        vectors = await asyncio.to_thread(recompute_bm25, rows, mean)
-        async with connection.cursor() as writer:
-            await writer.executemany(
-                "UPDATE signalbox.chunk SET bm25 = %b"
-                " WHERE tenant = %s AND collection = %s AND document_id = %s AND ordinal = %s",
-                [(vector, tenant, number, *row[:2]) for vector, row in zip(vectors, rows, strict=True)],
-            )
-        weighed += len(rows)
-        after = (rows[-1][0], rows[-1][1])

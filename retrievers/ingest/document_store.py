@@ -1,6 +1,7 @@
 """Write and delete documents, in a transaction that carries the tenant."""
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -19,10 +20,14 @@ from retrievers.ingest.rows import (
     ROWS_AT_ONCE,
     chunk_row,
     document_row,
+    removed_terms,
     term_changes,
 )
 from retrievers.postgres.connections.database import Row
 from retrievers.postgres.connections.row_batches import fetch_in_batches
+
+_COUNTED_AT_ONCE = 256
+"""Number of passages whose terms are counted together. Those of 256 passages take up to 100 MB."""
 
 
 async def next_delivery(connection: Connection) -> int:
@@ -130,6 +135,9 @@ async def replace_documents(
     ids = [item.document.id for item in documents]
     # A new version of a document has mostly the terms of the old one, so only the differences are written.
     old_terms = await collection_counts.stored_terms(connection, tenant, number, ids)
+    if old_terms is None:
+        await collection_counts.uncount_terms(connection, tenant, number, ids)
+        old_terms = defaultdict(Counter)
     await _delete_rows(connection, tenant, number, ids, changes)
     lengths = [passage.length for item in documents for passage in item.passages]
     mean_length = await set_expected_mean(connection, tenant, number, lengths, mean_length)
@@ -138,19 +146,34 @@ async def replace_documents(
     for readers, part in parts.items():
         own = [item for item in documents if item.document.readers == readers]
         counted = part or number
-        terms = await asyncio.to_thread(term_changes, own, old_terms.pop(counted, {}))
-        await collection_counts.count_terms(connection, tenant, counted, terms)
+        await _count_terms(connection, tenant, counted, own, old_terms[counted])
         shown = [item for item in own if item.document.enabled]
         await collection_counts.count_documents(connection, tenant, counted, shown)
         await changes[counted].add_all([(item.document.id, item.document.title, item.fields) for item in shown], 1)
-    for counted, old in old_terms.items():  # parts that documents leave, because their readers have changed
-        await collection_counts.count_terms(connection, tenant, counted, await asyncio.to_thread(term_changes, (), old))
+    for counted, old in old_terms.items():
+        terms = await asyncio.to_thread(removed_terms, old)
+        await collection_counts.count_terms(connection, tenant, counted, terms)
     await connection.execute(
         "UPDATE signalbox.collection SET mean_length = %s WHERE tenant = %s AND number = %s AND mean_length = 0",
         (mean_length, tenant, number),
     )
     await collection_counts.apply_field_changes(connection, tenant, changes)
     return newer
+
+
+async def _count_terms(
+    connection: Connection, tenant: str, counted: int, documents: Sequence[PreparedDocument], old: Counter[str]
+) -> None:
+    """Count the terms of documents, a limited number of passages at a time: the terms of a long document fill memory.
+
+    Args:
+        counted: number of the collection or part that counts the documents.
+        old: number of replaced passages with each term. At the end: of those that are still to be subtracted.
+    """
+    passages = [passage for item in documents for passage in item.passages]
+    for start in range(0, len(passages), _COUNTED_AT_ONCE):
+        terms = await asyncio.to_thread(term_changes, passages[start : start + _COUNTED_AT_ONCE], old)
+        await collection_counts.count_terms(connection, tenant, counted, terms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from retrievers.core.file_positions import FilePositions
+from retrievers.text.prompt_sanitising import is_blank
 
 MAX_TITLE_CHARACTERS = 8000
 """Maximum length of a title. Its terms are stored with each passage, so a long title would take much space."""
@@ -47,9 +48,18 @@ class Document:
     scanned: int = 0
 
 
+def count_characters(document: Document) -> int:
+    """Return about how many characters a document has in memory. Inner values of its metadata are not counted."""
+    texts = (document.text, *document.important, *document.questions, *document.metadata.values())
+    return sum(len(text) for text in texts if isinstance(text, str | list | dict))
+
+
 def has_searchable_content(document: Document) -> bool:
-    """Return whether a search can find the document: it has a text, a title, key terms, questions or metadata."""
-    if document.text.strip() or document.title.strip() or document.important or document.questions:
+    """Return whether a search can find the document: it has a text, a title, key terms, questions or metadata.
+
+    Invisible characters, such as zero-width spaces, are none of these.
+    """
+    if not all(map(is_blank, (document.text, document.title, *document.important, *document.questions))):
         return True
     return any(value not in (None, "", [], {}) for value in document.metadata.values())
 

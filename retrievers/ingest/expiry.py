@@ -69,11 +69,12 @@ class ExpirySweeper:
             TimeoutError: the database does not finish within `_UPDATE_S` seconds.
         """
 
-        async def update() -> None:
+        async def update() -> bool:
             async with self._database.transaction(unrestricted_viewer(tenant)) as connection:
-                await update_derived_data(connection, tenant, number)
+                return await update_derived_data(connection, tenant, number)
 
-        await wait_within(update(), _UPDATE_S)
+        while await wait_within(update(), _UPDATE_S):
+            pass
 
     async def retired_collections(self) -> list[tuple[str, int]]:
         """Return (tenant, collection number) of the replaced collections whose rows are to be deleted."""

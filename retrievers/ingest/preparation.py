@@ -14,6 +14,8 @@ from retrievers.text import analysis, bm25, chunking, languages
 
 MAX_ID_CHARACTERS = 512
 MAX_METADATA_BYTES = 65_536
+MAX_DOCUMENT_BYTES = 8 << 20
+"""Maximum size of a document with its metadata, in bytes of UTF-8. It is that of a request's body."""
 _MOST_CONTEXT = 512
 """Maximum length of a title or heading that is embedded with a passage. The rest is cut, to leave room for the text."""
 _TOO_MUCH_METADATA = f"the metadata takes more than {MAX_METADATA_BYTES:,} bytes"
@@ -117,10 +119,11 @@ def check_document(document: Document) -> None:
     except (TypeError, ValueError, RecursionError) as error:
         raise BadDocument(f"the metadata cannot be written as JSON: {error}") from None
     texts = (document.id, document.title, document.text, document.url or "", metadata)
-    for text in (*texts, *document.important, *document.questions):
-        _check_storable(text)
+    size = sum(_storable_bytes(text) for text in (*texts, *document.important, *document.questions))
     if len(metadata.encode()) > MAX_METADATA_BYTES:
         raise BadDocument(_TOO_MUCH_METADATA)
+    if size > MAX_DOCUMENT_BYTES:
+        raise BadDocument(f"it has {size:,} bytes; the limit of a document is {MAX_DOCUMENT_BYTES >> 20} MiB: split it")
 
 
 def _check_extent(metadata: object) -> None:
@@ -141,14 +144,18 @@ def _check_extent(metadata: object) -> None:
             pending.extend(value.values())
 
 
-def _check_storable(text: str) -> None:
-    """Refuse text that PostgreSQL cannot store. Only Python callers can pass such text: text from files is cleaned."""
+def _storable_bytes(text: str) -> int:
+    """Return the size of a text in bytes. Refuse a text that PostgreSQL cannot store.
+
+    Only Python callers can pass such a text: texts from files are cleaned.
+    """
     try:
-        text.encode()
+        size = len(text.encode())
     except UnicodeEncodeError:
         raise BadDocument("it contains half a surrogate pair, which is not a character") from None
     if "\0" in text:
         raise BadDocument("it contains a NUL character, which PostgreSQL cannot store")
+    return size
 
 
 def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest: bytes) -> PreparedDocument:
@@ -165,6 +172,7 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
     analysed = bm25.cached_analyser()
     spans = chunking.split_passages(document.text) or [chunking.PassageSpan(0, 0, "")]
     following = [span.start for span in spans[1:]] + [len(document.text)]
+    important, questions = "\n".join(document.important), "\n".join(document.questions)
     for span, after in zip(spans, following, strict=True):
         text = document.text[span.start : span.end]
         body = text or ("" if document.title else _metadata_text(document.metadata))
@@ -174,9 +182,10 @@ def prepare(document: Document, values: dict[str, Scalar | list[Scalar]], digest
             body,
             language,
             title="\n".join(part for part in (document.title, span.heading) if part),
-            important=document.important,
-            questions=document.questions,
+            important=(important,),
+            questions=(questions,),
             analysed=analysed,
+            most_field_terms=bm25.MOST_FIELD_TERMS // len(spans),
         )
         passages.append(
             Passage(

@@ -25,7 +25,7 @@ from retrievers.core.types import unrestricted_viewer
 from retrievers.embed import Embedder, Vectors
 from retrievers.embed.embedders import Embedders
 from retrievers.ingest import collections, document_store
-from retrievers.ingest.derived_data import update_derived_data
+from retrievers.ingest.derived_data import settle_collection
 from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.job_types import JobContent, Lease
 from retrievers.ingest.loaded_documents import LoadedDocument, load_documents, prepare_again
@@ -180,8 +180,7 @@ class CollectionRebuilder:
             raise BadRequest(f'collection "{content.collection}" was deleted', where="collection")
         built_by, stored, analysed, cut = row[1:]
         if built_by == lease.id:
-            async with self._database.transaction(unrestricted_viewer(lease.tenant)) as connection:
-                await update_derived_data(connection, lease.tenant, row[0])
+            await settle_collection(self._database, lease.tenant, row[0])
             return None
         wanted = content.rebuild["embedder"] or stored
         embedder = await self._embedders.get(wanted) if wanted else self._embedders
@@ -245,11 +244,11 @@ class CollectionRebuilder:
     async def _try_switch(self, lease: Lease, target: _Rebuild) -> SwitchOutcome:
         """Replace the collection by the shadow, if the last changes are few enough to be copied while writers wait."""
         for number in (target.live, target.shadow):
-            async with self._database.transaction(unrestricted_viewer(target.tenant)) as connection:
-                await collections.show_shadows(connection)
-                # Expired documents are removed from both, so that their counts match.
-                await update_derived_data(connection, target.tenant, number)
-                counts = await _counts(connection, target)
+            # Expired documents are removed from both, so that their counts match.
+            await settle_collection(self._database, target.tenant, number)
+        async with self._database.transaction(unrestricted_viewer(target.tenant)) as connection:
+            await collections.show_shadows(connection)
+            counts = await _counts(connection, target)
         await ensure_vector_index(self._database, target.embedder.name, await target.embedder.dimension())
         if counts[0] >= _STATISTICS_AFTER:
             await self._database.fetch(unrestricted_viewer(target.tenant), "SELECT signalbox.refresh_statistics()", ())
@@ -259,8 +258,7 @@ class CollectionRebuilder:
             reason = f"the last documents were not embedded within {_LAST_S:g} s"
             raise Unavailable(f"the embedder {target.embedder.name}", reason) from error
         if outcome == "done":
-            async with self._database.transaction(unrestricted_viewer(target.tenant)) as connection:
-                await update_derived_data(connection, target.tenant, target.shadow)
+            await settle_collection(self._database, target.tenant, target.shadow)
         return outcome
 
     async def _switch_locked(self, lease: Lease, target: _Rebuild) -> SwitchOutcome:

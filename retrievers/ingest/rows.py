@@ -24,16 +24,25 @@ def term_counts(documents: Sequence[PreparedDocument]) -> list[tuple[str, int]]:
     return sorted(counts.items())
 
 
-def term_changes(documents: Sequence[PreparedDocument], old: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return (term, change of the number of passages with the term) when documents replace others, sorted by term.
+def term_changes(passages: Sequence[Passage], old: Counter[str]) -> list[tuple[str, int]]:
+    """Return (term, change of the number of passages with the term) when passages replace others, sorted by term.
 
     Args:
-        documents: the new documents.
-        old: the number of passages with each term in the documents that are replaced.
+        passages: some of the new passages.
+        old: the number of replaced passages with each term. What is subtracted from the changes is removed from it, so
+            that the next call subtracts only the rest.
     """
-    changes = Counter(dict(term_counts(documents)))
-    changes.subtract(old)
+    changes = Counter(term for passage in passages for term in passage.lexemes)
+    for term in changes.keys() & old.keys():
+        same = min(changes[term], old[term])
+        changes[term] -= same
+        old[term] -= same
     return sorted((term, change) for term, change in changes.items() if change)
+
+
+def removed_terms(old: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the changes, as of `term_changes`, when passages are removed: the terms of `old`, subtracted."""
+    return sorted((term, -count) for term, count in old.items() if count)
 
 
 def recompute_bm25(rows: Sequence[Row], mean: float) -> list[SparseVector]:

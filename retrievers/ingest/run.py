@@ -8,7 +8,7 @@ one transaction, so a killed run leaves only whole documents, and running it aga
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import psycopg
@@ -18,6 +18,7 @@ from retrievers.core.metadata import Field, fields_from_json, infer_fields
 from retrievers.core.types import PLATFORM, unrestricted_viewer
 from retrievers.embed import Embedder, Vectors
 from retrievers.ingest import collections, document_store
+from retrievers.ingest.batches import Numbered, batch_weight, next_items
 from retrievers.ingest.derived_data import update_derived_data
 from retrievers.ingest.document_validation import (
     MIXED_VISIBILITY,
@@ -28,6 +29,7 @@ from retrievers.ingest.document_validation import (
 )
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.jobs.delivery_queues import WriteLocks
+from retrievers.ingest.passage_weights import reweigh_collection
 from retrievers.ingest.preparation import PreparedDocument, prepare
 from retrievers.ingest.report import Failure, IngestReport, OnWrite, Progress
 from retrievers.ingest.target_collection import TargetCollection
@@ -38,14 +40,13 @@ _SAMPLE_DOCUMENTS = 1000
 _SAMPLE_PASSAGES = 2000
 _BATCH_DOCUMENTS = 256
 _BATCH_PASSAGES = 256
-# A passage with more characters of terms, or a document with more values, counts as several in a batch. This limits the
-# time of a transaction, for which all others that write to the collection wait.
-_TERMS_CHARACTERS, _VALUES = 8000, 20
+# Limits on the texts that are in memory: a prepared document takes up to 50 bytes for each character of its text.
+_SAMPLE_CHARACTERS = 16_000_000
+_BATCH_CHARACTERS = 2_000_000
 _STATISTICS_AFTER = 500
 # Errors with which the database refuses a document permanently: bad data, or a limit (a word list of 1 MB).
 _REFUSED = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
 
-_Numbered = tuple[int, Document | RejectedItem]
 _Embedded = tuple[int, dict[bytes, Vectors]]
 """The number of the collection that the vectors were computed for, and the vectors by digest of their texts."""
 
@@ -63,6 +64,7 @@ async def ingest(
     on_write: OnWrite | None = None,
     write_locks: WriteLocks | None = None,
     reads_in_thread: bool = False,
+    reweighs: bool = True,
 ) -> IngestReport:
     """Store documents. Documents whose content is already stored are neither embedded nor written.
 
@@ -75,6 +77,7 @@ async def ingest(
         on_write: called in every transaction that writes documents.
         write_locks: acquired to lock the collection and to write a batch.
         reads_in_thread: take the items in threads, because reading one would block the event loop.
+        reweighs: recompute the BM25 vectors at the end if the mean length has changed; False leaves them to a worker.
     Raises:
         EmbedderMismatch: the collection has vectors of another embedder.
         Unavailable: the database or the embedder failed. Committed documents stay.
@@ -83,7 +86,10 @@ async def ingest(
     on_progress = progress or (lambda report: None)
     run = _IngestRun(database, embedder, tenant, collection, declared or {}, on_progress, write_locks or WriteLocks())
     run.reads_in_thread = reads_in_thread
-    return await run.store_all(items, delivery, on_write)
+    report = await run.store_all(items, delivery, on_write)
+    if reweighs:
+        await reweigh_collection(database, tenant, run.number)
+    return report
 
 
 class _IngestRun:
@@ -112,16 +118,23 @@ class _IngestRun:
         self._write_locks = write_locks
         self.reads_in_thread = False
 
+    @property
+    def number(self) -> int:
+        """Number of the collection; 0 if no document could be stored."""
+        return self._target.number
+
     async def store_all(
         self, items: Iterable[Document | RejectedItem], delivery: int | None, on_write: OnWrite | None
     ) -> IngestReport:
         self._on_write = on_write
         documents = enumerate(await self._reject_mixed_visibility(items) if self._tenant == PLATFORM else items)
         # No collection is created and no fields are added before a document can be stored.
-        while not await self._open(sample := await self._take(documents, _SAMPLE_DOCUMENTS), delivery):
+        while not await self._open(
+            sample := await self._take(documents, _SAMPLE_DOCUMENTS, _SAMPLE_CHARACTERS), delivery
+        ):
             for index, item in sample:
                 self._fail(index, item, self._faults.pop(index))
-            if len(sample) < _SAMPLE_DOCUMENTS:
+            if not sample:
                 return self._report
         tasks: list[asyncio.Task[Any]] = []
         try:
@@ -179,11 +192,11 @@ class _IngestRun:
         await self._target.open(begin)
         return True
 
-    async def _take(self, items: Iterator[_Numbered], most: int) -> list[_Numbered]:
-        """Return the next items, at most this many."""
+    async def _take(self, items: Iterator[Numbered], most: int, characters: int) -> list[Numbered]:
+        """Return the next items, at most `most`, and no more once they have this many characters."""
         if self.reads_in_thread:
-            return await asyncio.to_thread(lambda: list(islice(items, most)))
-        return list(islice(items, most))
+            return await asyncio.to_thread(next_items, items, most, characters)
+        return next_items(items, most, characters)
 
     async def _flatten(self, items: Sequence[tuple[int, Document | RejectedItem]]) -> dict[int, Mapping[str, Any]]:
         """Return the flattened metadata of the valid items by index, and record why the other items are invalid."""
@@ -196,10 +209,10 @@ class _IngestRun:
         batch: list[tuple[int, PreparedDocument]] = []
         passages = 0
         sampling = not self._target.mean_length
-        while documents := await self._take(items, _BATCH_DOCUMENTS):
+        while documents := await self._take(items, _BATCH_DOCUMENTS, _BATCH_CHARACTERS):
             for index, item in await self._changed_documents(documents):
                 batch.append((index, item))
-                passages += _batch_weight(item)
+                passages += batch_weight(item)
                 if passages >= (_SAMPLE_PASSAGES if sampling else _BATCH_PASSAGES):
                     for part in self._split_batch(batch):
                         yield part
@@ -216,11 +229,13 @@ class _IngestRun:
         part: list[tuple[int, PreparedDocument]] = []
         passages = 0
         for index, item in batch:
-            part.append((index, item))
-            passages += _batch_weight(item)
-            if passages >= _BATCH_PASSAGES:
+            weight = batch_weight(item)
+            # A large document is written on its own: the documents before it do not wait for its transaction.
+            if passages >= _BATCH_PASSAGES or (part and weight >= _BATCH_PASSAGES):
                 yield part
                 part, passages = [], 0
+            part.append((index, item))
+            passages += weight
         if part:
             yield part
 
@@ -353,22 +368,16 @@ class _IngestRun:
         self._report.chunks += sum(len(item.passages) for item in stored)
 
     async def _update_derived_data(self) -> None:
-        async def update(connection: collections.Connection) -> None:
+        async def update(connection: collections.Connection) -> bool:
             await collections.lock_collection(connection, self._tenant, self._target.number)
-            await update_derived_data(connection, self._tenant, self._target.number)
+            return await update_derived_data(connection, self._tenant, self._target.number)
 
         with suppress(UnknownCollection):  # it was deleted in the meantime, with everything written
-            await self._target.transaction(update)
+            while await self._target.transaction(update):
+                pass
         if self._report.inserted + self._report.updated >= _STATISTICS_AFTER:
             async with self._database.transaction(self._writer) as connection:
                 await connection.execute("SELECT signalbox.refresh_statistics()")
 
     def _fail(self, index: int, item: Document | RejectedItem, reason: str) -> None:
         self._report.failed.append(Failure(index, item.where, item.id, reason, item.readers))
-
-
-def _batch_weight(item: PreparedDocument) -> int:
-    """Return how much a document adds to the size of a batch, as a number of ordinary passages."""
-    values = sum(len(value) if isinstance(value, list) else 1 for value in item.fields.values())
-    characters = sum(len(passage.packed_lexemes) for passage in item.passages)
-    return max(1, len(item.passages), characters // _TERMS_CHARACTERS, values // _VALUES)

@@ -413,6 +413,18 @@ BEGIN
         LIMIT most;
 END $$;
 
+CREATE FUNCTION signalbox.reweighed_collections(pass text, most integer) RETURNS TABLE(tenant text, collection integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'signalbox', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF verified_tenant(pass) <> E'\nworker' THEN
+        RAISE EXCEPTION 'only a worker is told what is being recomputed' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN QUERY SELECT k.tenant, k.number FROM collection k
+                 WHERE k.weighed_id IS NOT NULL AND k.shadow_of IS NULL LIMIT most;
+END $$;
+
 CREATE FUNCTION signalbox.shadows() RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'signalbox', 'public', 'pg_temp'
@@ -796,6 +808,8 @@ CREATE TABLE signalbox.collection (
     shadow_of integer,
     built_by uuid,
     retired_at timestamp with time zone,
+    weighed_id text COLLATE pg_catalog."C",
+    weighed_ordinal integer,
     CONSTRAINT collection_name_check CHECK ((name <> ''::text)),
     CONSTRAINT collection_part_check CHECK ((((part_of IS NULL) = (readers IS NULL)) AND ((part_of IS NULL) = (number > 0)))),
     CONSTRAINT collection_tenant_check CHECK ((tenant <> ''::text))
@@ -807,7 +821,7 @@ COMMENT ON COLUMN signalbox.collection.fields IS 'metadata fields: name to {"typ
 
 COMMENT ON COLUMN signalbox.collection.words IS 'sum of the passages'' lengths';
 
-COMMENT ON COLUMN signalbox.collection.mean_length IS 'BM25''s average length that the stored vectors were made with; 0 before the first';
+COMMENT ON COLUMN signalbox.collection.mean_length IS 'BM25''s average length that passages are weighed with; 0 before the first';
 
 COMMENT ON COLUMN signalbox.collection.version IS 'raised by every change: what was read of an older version is stale';
 
@@ -828,6 +842,8 @@ COMMENT ON COLUMN signalbox.collection.shadow_of IS 'number of the collection th
 COMMENT ON COLUMN signalbox.collection.built_by IS 'job that made it of what an older one held';
 
 COMMENT ON COLUMN signalbox.collection.retired_at IS 'when a shadow was given up or replaced: its rows go';
+
+COMMENT ON COLUMN signalbox.collection.weighed_id IS 'with weighed_ordinal: the last passage whose BM25 vector was recomputed for mean_length; those behind it may have an earlier one; null if there are none';
 
 CREATE TABLE signalbox.conversation (
     tenant text NOT NULL,
@@ -1383,6 +1399,8 @@ CREATE INDEX chunk_part ON signalbox.chunk USING btree (tenant, collection) WHER
 
 CREATE INDEX collection_shadow ON signalbox.collection USING btree (tenant, shadow_of) WHERE (shadow_of IS NOT NULL);
 
+CREATE INDEX collection_weighed ON signalbox.collection USING btree (tenant, number) WHERE (weighed_id IS NOT NULL);
+
 CREATE INDEX conversation_expiry ON signalbox.conversation USING btree (tenant, expires_at);
 
 CREATE INDEX document_expiry ON signalbox.document USING btree (expires_at) WHERE (enabled AND (expires_at IS NOT NULL));
@@ -1747,6 +1765,9 @@ GRANT ALL ON FUNCTION signalbox.register_embedder(model text, size integer) TO s
 
 REVOKE ALL ON FUNCTION signalbox.retired_collections(pass text, seconds double precision, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.retired_collections(pass text, seconds double precision, most integer) TO signalbox_app;
+
+REVOKE ALL ON FUNCTION signalbox.reweighed_collections(pass text, most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION signalbox.reweighed_collections(pass text, most integer) TO signalbox_app;
 
 REVOKE ALL ON FUNCTION signalbox.shadows() FROM PUBLIC;
 GRANT ALL ON FUNCTION signalbox.shadows() TO signalbox_app;

@@ -35,8 +35,10 @@ _MOST_KEPT_BYTES = 256 << 20
 also ends itself if half of its address space is in use, because the rest may be too little for the next file.
 """
 _MOST_REASON_CHARACTERS = 1000
-_NOT_COUNTED_BYTES = 256
-"""Bytes of each message that do not count as output: about the length of its keys, which do not depend on the file."""
+_NOT_COUNTED_BYTES = 128
+"""Bytes of each message that do not count as output: about its keys, the position and the id of a document. They are
+limited by the number of messages.
+"""
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _FORBIDDEN = ("socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.system", "pty.")
 
@@ -101,7 +103,7 @@ class FileTask:
     def __init__(self, connection: socket.socket, limits: ProcessLimits) -> None:
         self._connection, self._limits = connection, limits
         self._waiting = bytearray()
-        self._read_bytes = self._made_bytes = 0
+        self._read_bytes = self._made_bytes = self._messages = 0
 
     def run(self, name: str, file: BinaryIO, arguments: dict[str, Any]) -> bool:
         """Run a task on a file and send its messages, then a last message: {"error": REASON, "last": RESULT}.
@@ -140,10 +142,13 @@ class FileTask:
     def _send(self, message: dict[str, Any]) -> None:
         self._read_bytes += message.get("read", 0)
         if self._read_bytes >= PART_BYTES:
-            self._read_bytes = self._made_bytes = 0
+            self._read_bytes = self._made_bytes = self._messages = 0
             limit_cpu(self._limits.cpu_s)
         packed = encode_message(message)
+        self._messages += 1
         self._made_bytes += max(len(packed) - _NOT_COUNTED_BYTES, 0)
+        if self._messages > self._limits.messages:
+            raise BadDocument(self._limits.too_many_messages)
         if self._made_bytes > self._limits.output_bytes:
             raise BadDocument(self._limits.too_much_output)
         self._waiting += packed

@@ -18,12 +18,14 @@ class ProcessLimits:
         cpu_s: maximum processor time of all threads together, in seconds.
         wait_s: how long the caller waits for the result, in seconds.
         output_bytes: maximum size of the result, as JSON.
+        messages: maximum number of messages of the result, such as documents.
     """
 
     memory_bytes: int = 1 << 30
     cpu_s: int = 30
     wait_s: float = 38.0
     output_bytes: int = 20_000_000
+    messages: int = 400_000
 
     @property
     def out_of_memory(self) -> str:
@@ -40,6 +42,10 @@ class ProcessLimits:
     @property
     def too_much_output(self) -> str:
         return f"its text is larger than {self.output_bytes // 1_000_000} MB; split it"
+
+    @property
+    def too_many_messages(self) -> str:
+        return f"{PART_BYTES >> 20} MiB of it or less hold more than {self.messages:,} documents; split it"
 
     def exit_reason(self, exit_code: int) -> str:
         """Return why a process ended before it had read its file.

@@ -3,6 +3,7 @@
 import json
 import socket
 import struct
+import time
 from typing import Any
 
 _LENGTH = struct.Struct("!I")
@@ -17,6 +18,8 @@ def encode_message(message: Any) -> bytes:
 class MessageReceiver:
     """Reads messages from a socket with a timeout. After a timeout, the next call continues with the same message.
 
+    The messages come from a process that a hostile file may control.
+
     Args:
         most_bytes: maximum size of one message.
     """
@@ -25,14 +28,17 @@ class MessageReceiver:
         self._connection, self._most_bytes = connection, most_bytes
         self._received = bytearray()
 
-    def receive(self) -> Any:
+    def receive(self, within_s: float) -> Any:
         """Return the next message.
 
+        Args:
+            within_s: how long to wait for the whole message, in seconds. The socket's timeout may come on top of it.
         Raises:
-            TimeoutError: no complete message arrived before the socket's timeout.
+            TimeoutError: no complete message arrived in this time.
             EOFError: the other end is closed.
             ValueError: the message is invalid or too long.
         """
+        until = time.monotonic() + within_s
         while True:
             head = self._received
             if len(head) >= _LENGTH.size:
@@ -44,6 +50,8 @@ class MessageReceiver:
                     message = bytes(head[_LENGTH.size : end])
                     del head[:end]
                     return json.loads(message)
+            if time.monotonic() > until:
+                raise TimeoutError
             try:
                 piece = self._connection.recv(1 << 18)
             except ConnectionError:

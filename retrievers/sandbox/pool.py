@@ -214,7 +214,8 @@ class _Process:
             undoing.pop_all()
         self._connection.settimeout(_POLL_S)
         self._receiver = MessageReceiver(self._connection, limits.output_bytes + 1024)
-        self._files = self._outstanding = 0
+        self._files = 0
+        self._outstanding_bytes: deque[int] = deque()  # sizes of the files sent whose results are still to come
         self._idle_timer: threading.Timer | None = None
         self.is_healthy = True
 
@@ -247,7 +248,7 @@ class _Process:
         for file in files:
             # another process may have read ahead in this file before it was ended, and file positions are shared
             file.seek(0)
-        self._outstanding = len(files)
+        self._outstanding_bytes = deque(os.fstat(file.fileno()).st_size for file in files)
         self._files += len(files)
         request = json.dumps({"task": task, "arguments": arguments}).encode() + b"\n"
         with suppress(ConnectionError):  # the receiver will notice
@@ -265,6 +266,8 @@ class _Process:
         """
         self.is_healthy = False
         waited_s, read_bytes = 0.0, 0
+        # The time begins anew as often as the file has parts, and no more often if the process claims to read more.
+        parts = self._outstanding_bytes[0] // PART_BYTES
         while True:
             _raise_if_cancelled(is_cancelled)
             if waited_s > self._limits.wait_s:
@@ -272,7 +275,7 @@ class _Process:
             slot.move_if_long()
             began = time.monotonic()
             try:
-                message = self._receiver.receive()
+                message = self._receiver.receive(_POLL_S)
             except TimeoutError:
                 waited_s += time.monotonic() - began
                 continue
@@ -282,20 +285,20 @@ class _Process:
                 raise BadDocument(self._limits.too_much_output) from None
             waited_s += time.monotonic() - began
             if "error" in message:
-                self._outstanding -= 1
+                self._outstanding_bytes.popleft()
                 self.is_healthy = not message["last"]
                 if message["error"] is not None:
                     raise BadDocument(message["error"])
                 return
             read_bytes += message.get("read", 0)
-            if read_bytes >= PART_BYTES:
-                waited_s, read_bytes = 0.0, 0
+            if read_bytes >= PART_BYTES and parts:
+                waited_s, read_bytes, parts = 0.0, 0, parts - 1
             yield message
 
     @property
     def is_usable(self) -> bool:
         """Whether this process can be sent more files to read."""
-        return self.is_healthy and not self._outstanding and self._files < _MOST_FILES_EACH
+        return self.is_healthy and not self._outstanding_bytes and self._files < _MOST_FILES_EACH
 
     @property
     def is_alive(self) -> bool:

@@ -12,7 +12,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from retrievers.core.types import unrestricted_viewer
 from retrievers.ingest import collections, document_store
 from retrievers.ingest.collections import Connection
-from retrievers.ingest.derived_data import update_derived_data
+from retrievers.ingest.derived_data import settle_collection
 from retrievers.ingest.jobs import job_queue as queue
 from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.job_types import Lease
@@ -326,11 +326,12 @@ class ManifestWriter:
         return count
 
     async def finish_run(self) -> int:
-        """Finish the run with `update_derived_data`. Return the number of the source's documents."""
+        """Finish the run with `settle_collection`. Return the number of the source's documents."""
         manifest = self.manifest
         async with manifest.database.transaction(unrestricted_viewer(manifest.tenant)) as connection:
-            if (number := await _collection_number(connection, manifest)) is not None:
-                await update_derived_data(connection, manifest.tenant, number)
+            number = await _collection_number(connection, manifest)
+        if number is not None:
+            await settle_collection(manifest.database, manifest.tenant, number)
         async with self._transaction() as connection:
             row = await (await connection.execute(sql.FINISH_RUN, manifest._sql_parameters())).fetchone()
         return row[0] if row else 0

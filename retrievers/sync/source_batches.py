@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from retrievers.core.timeouts import abandon_task
-from retrievers.ingest.documents import Document
+from retrievers.ingest.documents import Document, count_characters
 from retrievers.sandbox import CancelCheck
 from retrievers.sync.source import ItemDocument, ItemEnd, ItemRequest, ReadEvent, Source, UnreadableItem
 
@@ -37,7 +37,7 @@ class SourceBatch:
     def add(self, one: ReadEvent) -> None:
         if isinstance(one, ItemDocument):
             self.documents.append(one)
-            self.characters += len(one.item.text) if isinstance(one.item, Document) else 0
+            self.characters += count_characters(one.item) if isinstance(one.item, Document) else 0
         elif isinstance(one, ItemEnd):
             self.item_ends.append(one)
         else:

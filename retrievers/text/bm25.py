@@ -27,6 +27,8 @@ _MOST_POSITIONS = 255
 # Limits on the fields beside a passage's text, because the size of a tsvector and a sparsevec is limited.
 _MOST_TERMS = 3000
 _MOST_CHARACTERS = 20_000
+MOST_FIELD_TERMS = 1_000_000
+"""Maximum number of terms that the fields of a document add to all its passages together, repeated terms included."""
 _FIELDS_AT_ONCE = 4
 """Number of texts (a title, important terms, questions) whose terms are cached. Those of one text may take 10 MB."""
 # Average lengths are rounded to a grid of 10 % steps, which hardly changes BM25. Without it, each new document would
@@ -58,11 +60,13 @@ def passage_lexemes(
     important: Iterable[str] = (),
     questions: Iterable[str] = (),
     analysed: Analyser = analyse,
+    most_field_terms: int = MOST_FIELD_TERMS,
 ) -> tuple[Positions, int]:
     """Analyse a passage into terms with positions and field labels, and return its length.
 
     Args:
         analysed: analyses title, important terms and questions, see `cached_analyser`.
+        most_field_terms: maximum number of terms of title, important terms and questions together; others are ignored.
     Returns:
         A dict of term to [(position from 1, label of its field in `FIELD_WEIGHTS`)], positions ascending; and the
         length that BM25 normalises by: the number of words in all fields, each field weighted as its terms are. If only
@@ -75,7 +79,11 @@ def passage_lexemes(
     # The text comes first, because positions end at 16383: all later words share that position.
     parts = (("D", text), ("A", title), ("B", "\n".join(important)), ("C", "\n".join(questions)))
     for label, part in parts:
-        terms = analyse(part, language) if label == "D" else analysed(part[:_MOST_CHARACTERS], language)
+        if label == "D":
+            terms: Sequence[Term] = analyse(part, language)
+        else:
+            terms = analysed(part[:_MOST_CHARACTERS], language)[:most_field_terms]
+            most_field_terms -= len(terms)
         for term in terms:
             places = found.get(term.text)
             if places is None:

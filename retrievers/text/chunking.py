@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from semantic_text_splitter import TextSplitter
 
+from retrievers.text.pieces import text_pieces
+
 VERSION = 1
 PASSAGE_CAPACITY = 1800
 """Maximum length of a passage, in characters of Latin script; about 400 tokens. A Chinese character counts as 2.5."""
@@ -27,6 +29,8 @@ _SLACK = 1.15
 _MOST_AT_ONCE = 10
 _LONGEST_HEADING = 512
 """Maximum length of a heading in a passage, in characters. The rest is cut."""
+_LONGEST_UNDERLINE = 1 << 16
+_LINES_CHARACTERS = 1 << 16
 _BOUNDARIES = ("\n\n", "\n", "。", ". ", " ")
 
 
@@ -73,7 +77,7 @@ def split_passages(text: str, capacity: int = PASSAGE_CAPACITY) -> list[PassageS
 
 def _size(text: str) -> float:
     """Return the length of a text in Latin characters: a Chinese, Japanese or Korean character counts as 2.5."""
-    return len(text) + (_CJK_WIDTH - 1) * len(_CJK.findall(text))
+    return len(text) + (_CJK_WIDTH - 1) * sum(len(_CJK.findall(piece)) for piece in text_pieces(text))
 
 
 def _cut(text: str, group: list[_Section], capacity: int) -> list[PassageSpan]:
@@ -158,7 +162,7 @@ def _headings(text: str) -> Iterator[tuple[int, int, str]]:
     before, before_at = "", 0
     fence = ""
     underlines: list[str] = []
-    for line in text.splitlines(keepends=True):
+    for line in _lines(text):
         marks = _FENCE.match(line)
         if fence:
             if marks and marks[1].startswith(fence) and not marks[2].strip():
@@ -168,7 +172,7 @@ def _headings(text: str) -> Iterator[tuple[int, int, str]]:
         else:
             markdown = _MARKDOWN_HEADING.match(line)
             title = markdown_title(line[markdown.end() :])[:_LONGEST_HEADING] if markdown else ""
-            underline = _UNDERLINE.match(line)
+            underline = _UNDERLINE.match(line) if len(line) <= _LONGEST_UNDERLINE else None
             if markdown and title:
                 yield at, len(markdown[1]), title
             elif underline and _may_be_title(before, line):
@@ -177,6 +181,15 @@ def _headings(text: str) -> Iterator[tuple[int, int, str]]:
                 yield before_at, underlines.index(underline[1]) + 1, before.strip()[:_LONGEST_HEADING]
         before, before_at = line, at
         at += len(line)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text with their ends. They are split a part at a time, so that other threads can run."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + _LINES_CHARACTERS) + 1 or len(text)
+        yield from text[start:end].splitlines(keepends=True)
+        start = end
 
 
 def markdown_title(rest: str) -> str:

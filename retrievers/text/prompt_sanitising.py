@@ -23,6 +23,7 @@ from typing import Any
 
 import regex
 
+from retrievers.text.pieces import text_pieces
 from retrievers.text.unicode_normalisation import limit_marks
 
 # Controls, spaces of other widths, line separators. The ideographic space (U+3000) is visible as such and kept.
@@ -48,6 +49,7 @@ _SUSPECT = re.compile(f"[{_BLANK}{_UNKNOWN}{_HIDDEN}{_FORMING}\U00010000-\U0010f
 _BLANK_CHARACTER = re.compile(f"[{_BLANK}]")
 _UNKNOWN_RUN = re.compile(f"[{_UNKNOWN}{_UNKNOWN_BEYOND}]+")
 _HIDDEN_RUN = re.compile(f"[{_HIDDEN}{_HIDDEN_BEYOND}]+")
+_VISIBLE = re.compile(f"[^\\s{_BLANK}{_HIDDEN}{_HIDDEN_BEYOND}{_FORMING}{_FORMING_BEYOND}]")
 _FORMING_RUN = re.compile(f"[{_FORMING}{_FORMING_BEYOND}]+")
 
 _JOINER = re.compile("[\u200c\u200d]")
@@ -198,6 +200,11 @@ def sanitise_prompt_value(value: Any) -> Any:
                 shown[name] = sanitise_prompt_value(one)
         return shown
     return [sanitise_prompt_value(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text has no visible character."""
+    return not any(_VISIBLE.search(piece) for piece in text_pieces(text))
 
 
 def remove_invisible(text: str, mark: str = "") -> str:

@@ -2,6 +2,7 @@ import csv
 import io
 import json
 import os
+import random
 import re
 import runpy
 import sys
@@ -27,6 +28,7 @@ from retrievers.ingest.readers.front_matter import read_front_matter
 from retrievers.ingest.readers.record import NO_TEXT, build_document
 from retrievers.ingest.readers.source_file import SourceFile
 from retrievers.sandbox import ProcessLimits, Sandbox
+from retrievers.text import pieces, prompt_sanitising
 
 DATA: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("data_files.py")))
 
@@ -61,6 +63,86 @@ def only(path: Path) -> Document | RejectedItem:
     items = list(read_paths([path]))
     assert len(items) == 1, items
     return items[0]
+
+
+# Invisible texts, and long ones.
+
+
+BLANK = "\u200b\ufeff \n\u00ad\t\u2060\u3000\u200d"
+
+
+@pytest.mark.parametrize("text", [BLANK, BLANK * 20_000, "\0" * 100_000, "\u200b"])
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html", "a.json"])
+def test_a_file_without_a_visible_character_is_refused_as_an_empty_one(tmp_path: Path, name: str, text: str):
+    assert reason(only(write(tmp_path, name, text))) == reason(only(write(tmp_path, f"empty{name}", "")))
+
+
+@pytest.mark.parametrize(
+    "record", [{"text": BLANK}, {"text": BLANK, "title": BLANK, "questions": [BLANK], "important": BLANK}]
+)
+def test_a_record_without_a_visible_character_is_refused_as_an_empty_one(record: dict[str, Any]):
+    assert reason(read_record(record, "w")) == NOTHING_SEARCHABLE
+
+
+@pytest.mark.parametrize("text", ["\u200b.", "\ue000", "🙂", "\u200b中\u200b"])
+def test_a_text_with_a_visible_character_is_stored_as_it_is(tmp_path: Path, text: str):
+    assert document(only(write(tmp_path, "a.txt", text))).text == text
+
+
+def test_a_text_is_cleaned_the_same_in_pieces_as_whole(monkeypatch: pytest.MonkeyPatch):
+    choose = random.Random(3)
+    for _ in range(2000):
+        text = "".join(choose.choices("\r\n\x85\0\x1c \t\u3000\ud800\udc00a中", k=choose.randrange(30)))
+        monkeypatch.setattr(pieces, "_CHARACTERS", 1 << 16)
+        whole = text_cleaning.Cleaner()
+        cleaned = whole.clean_text(text)
+        monkeypatch.setattr(pieces, "_CHARACTERS", choose.randrange(1, 5))
+        cut = text_cleaning.Cleaner()
+
+        assert cut.clean_text(text) == cleaned
+        assert cut == whole
+        assert "".join(pieces.text_pieces(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "trimmed"),
+    [
+        ("", ""),
+        (" \n\n", ""),
+        ("\n \n  a\n b \n", "  a\n b"),
+        ("  a", "  a"),
+        ("\u3000\n\ta", "\ta"),
+        ("a\n\nb", "a\n\nb"),
+    ],
+)
+def test_the_first_line_of_a_text_keeps_its_indentation(text: str, trimmed: str):
+    assert text_cleaning.trim_text(text) == trimmed
+
+
+@pytest.mark.parametrize("text", ["\0", " ", "\r", "a\0", "\n", "\r\n"])
+def test_no_expression_passes_over_more_than_a_piece_of_a_text(text: str, monkeypatch: pytest.MonkeyPatch):
+    """Such an expression holds up all other threads."""
+    passed: list[int] = []
+
+    class Noted:
+        def __init__(self, pattern: re.Pattern[str]) -> None:
+            self._pattern = pattern
+
+        def __getattr__(self, name: str) -> Any:
+            def call(*given: Any) -> Any:
+                passed.append(len(given[-1]))
+                return getattr(self._pattern, name)(*given)
+
+            return call
+
+    for module in (text_cleaning, prompt_sanitising):
+        for name, pattern in vars(module).copy().items():
+            if isinstance(pattern, re.Pattern):
+                monkeypatch.setattr(module, name, Noted(pattern))
+    build_document({}, "w", text="a" + text * 500_000, id="a")
+
+    assert passed
+    assert max(passed) <= (1 << 16) + 1
 
 
 # Records.

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from retrievers.core.metadata import Field
 from retrievers.embed import Vectors
 from retrievers.ingest import collections, document_store, run
 from retrievers.ingest import rows as rows_of
-from retrievers.ingest.derived_data import update_derived_data
+from retrievers.ingest.derived_data import settle_collection
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.ingest.report import IngestReport
 from retrievers.ingest.run import ingest
@@ -108,7 +108,7 @@ async def remove(database: Database, ids: Sequence[str], tenant: str = TENANT) -
     async with database.transaction(tenant) as connection:
         row = await collections.open_collection(connection, tenant, "docs")
         removed = await document_store.remove_documents(connection, tenant, row[0], ids)
-        await update_derived_data(connection, tenant, row[0])
+    await settle_collection(database, tenant, row[0])
     return removed
 
 
@@ -327,7 +327,7 @@ async def test_the_passages_of_a_large_document_are_written_once(
         weighed.extend(row[0] for row in rows)
         return rows_of.recompute_bm25(rows, mean)
 
-    monkeypatch.setattr("retrievers.ingest.derived_data.recompute_bm25", counted)
+    monkeypatch.setattr("retrievers.ingest.passage_weights.recompute_bm25", counted)
     small, large = document("small"), document("large", " ".join(f"term{n}" for n in range(5000)))
 
     await load(database, [small])
@@ -363,6 +363,69 @@ async def test_of_a_new_version_the_counts_of_other_terms_alone_are_written(
     await load(database, [document("public")], tenant="fresh")
     await load(database, [document("public")])
     assert same(dump(owner_url), dump(owner_url, "fresh"))
+
+
+@pytest.mark.parametrize("held", [0, 10**6])
+async def test_the_terms_of_a_long_document_are_counted_few_passages_at_a_time(
+    database: Database, owner_url: str, monkeypatch: pytest.MonkeyPatch, held: int
+):
+    """`held`: how many terms of the replaced version may be in memory."""
+    passages: list[int] = []
+
+    def counted(some: Sequence[Any], old: Any) -> list[tuple[str, int]]:
+        passages.append(len(some))
+        return rows_of.term_changes(some, old)
+
+    def text(start: int) -> str:
+        return " ".join(f"term{n} blade" for n in range(start, start + 5000))
+
+    monkeypatch.setattr(document_store, "term_changes", counted)
+    monkeypatch.setattr(document_store, "_COUNTED_AT_ONCE", 5)
+    monkeypatch.setattr(document_store.collection_counts, "_MOST_STORED_TERMS", held)
+    await load(database, [document("a", text(0)), document("b")])
+    await load(database, [document("a", text(2000))])
+
+    assert max(passages) == 5
+    assert sum(passages) > 50
+    await load(database, [document("a", text(2000)), document("b")], tenant="fresh")
+    assert same(dump(owner_url), dump(owner_url, "fresh"))
+
+
+async def test_a_large_document_holds_up_none_that_came_before_it(database: Database):
+    at_once: list[int] = []
+
+    async def written(connection: Any, report: IngestReport, inserted: int, updated: int) -> None:
+        at_once.append(inserted)
+
+    large = document("large", "The rotor blade turns. " * 40_000)
+    await load(database, [document("a"), document("b"), large, document("c")], on_write=written)
+
+    assert at_once == [2, 1, 1]
+
+
+@pytest.mark.parametrize("part", ["text", "questions", "metadata"])
+async def test_texts_are_taken_from_the_input_as_far_as_memory_allows(
+    database: Database, monkeypatch: pytest.MonkeyPatch, part: str
+):
+    """A folder of the longest documents is larger than memory."""
+    monkeypatch.setattr(run, "_SAMPLE_CHARACTERS", 3000)
+    monkeypatch.setattr(run, "_BATCH_CHARACTERS", 1000)
+    texts = [f"{n} The rotor. " * 60 for n in range(40)]
+    ahead: list[int] = []
+    reports: list[int] = []
+
+    def read() -> Iterator[Document]:
+        for n, text in enumerate(texts):
+            ahead.append(n - max(reports, default=0))
+            parts: dict[str, Any] = {"text": text, "questions": (text,), "metadata": {"note": text}}
+            yield document(f"d{n}", **{part: parts[part]})
+
+    monkeypatch.setattr(run, "_SAMPLE_PASSAGES", 1)
+    monkeypatch.setattr(run, "_BATCH_PASSAGES", 1)
+    report = await load(database, read(), progress=lambda report: reports.append(report.done))
+
+    assert report.inserted == 40
+    assert max(ahead) < 20
 
 
 @pytest.fixture

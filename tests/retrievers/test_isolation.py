@@ -171,8 +171,8 @@ def test_the_service_can_call_only_what_it_needs(world: str):
     assert [row[0] for row in allowed] == [
         "access_changed", "concealed", "erased", "erases", "erasure_subject", "evaluations", "expired_documents",
         "matching", "move_feedback", "narrowed", "nearest", "note_use", "parts", "parts", "passages", "principals",
-        "readable", "refresh_statistics", "register_embedder", "retired_collections", "shadows", "sweep",
-        "take_job", "tenant", "tenant_rules", "term_counts", "verified_key", "verified_principals",
+        "readable", "refresh_statistics", "register_embedder", "retired_collections", "reweighed_collections",
+        "shadows", "sweep", "take_job", "tenant", "tenant_rules", "term_counts", "verified_key", "verified_principals",
         "verified_tenant",
     ]  # fmt: skip
 

@@ -101,5 +101,5 @@ async def test_a_job_reads_its_documents_in_threads(reads_in_thread: bool):
     run = _IngestRun(None, HashEmbedder(), "t", "c", {}, lambda report: None, WriteLocks())  # type: ignore[arg-type]
     run.reads_in_thread = reads_in_thread
     items = rows()
-    assert [len(await run._take(items, 3)) for _ in range(3)] == [3, 2, 0]
+    assert [len(await run._take(items, 3, 10**6)) for _ in range(3)] == [3, 2, 0]
     assert all((one is threading.main_thread()) != reads_in_thread for one in threads)

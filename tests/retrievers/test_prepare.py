@@ -4,8 +4,9 @@ import pytest
 
 from retrievers.core.errors import BadDocument
 from retrievers.ingest.documents import MAX_TITLE_CHARACTERS, Document
-from retrievers.ingest.preparation import PreparedDocument, check_document, prepare
+from retrievers.ingest.preparation import MAX_DOCUMENT_BYTES, PreparedDocument, check_document, prepare
 from retrievers.ingest.readers.record import read_record
+from retrievers.text import bm25
 
 
 def prepared(**record: object) -> PreparedDocument:
@@ -37,3 +38,31 @@ def test_a_title_without_a_text_is_embedded_whole():
 def test_a_title_over_the_limit_is_refused_with_the_limit():
     with pytest.raises(BadDocument, match="the title has 8,001 characters; the limit is 8,000"):
         prepared(title="t" * (MAX_TITLE_CHARACTERS + 1), text=TEXT)
+
+
+def field_terms(made: PreparedDocument) -> list[int]:
+    """How many terms each passage has of the fields beside its text."""
+    return [sum(all(label != "D" for _, label in places) for places in one.lexemes.values()) for one in made.passages]
+
+
+def test_the_fields_of_a_document_add_a_limited_number_of_terms_to_all_its_passages_together(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(bm25, "MOST_FIELD_TERMS", 1000)
+    fields = {"important": [f"word{n}" for n in range(900)], "questions": [f"ask{n}" for n in range(900)]}
+
+    short, long = prepared(text="The harbour crane.", **fields), prepared(text=TEXT * 5, **fields)
+
+    assert field_terms(short) == [1000]
+    assert len(long.passages) > 20
+    assert min(field_terms(long)) > 0
+    assert sum(field_terms(long)) <= 1000
+
+
+@pytest.mark.parametrize("name", ["important", "questions"])
+def test_a_document_over_the_limit_is_refused_with_the_limit(name: str):
+    room = MAX_DOCUMENT_BYTES - len("xA{}")
+
+    assert prepared(text="A", **{name: ["p" * room]})
+    with pytest.raises(BadDocument, match="it has 8,388,609 bytes; the limit of a document is 8 MiB: split it"):
+        prepared(text="A", **{name: ["p" * (room - 2), "中"]})

@@ -21,7 +21,7 @@ from retrievers.sandbox.pool import _Process
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="there is no limit of the address space")
 TASKS = """
-import mmap, os, socket, subprocess, tempfile, time
+import mmap, os, socket, struct, subprocess, tempfile, time
 from retrievers.core.errors import BadDocument
 
 def words(file):
@@ -36,9 +36,21 @@ def act(file, what):
             pass
     elif what == "sleep":
         time.sleep(60)
+    elif what == "drip":
+        os.write(0, struct.pack("!I", 900_000))
+        while True:
+            os.write(0, b" ")
+            time.sleep(0.01)
+    elif what == "claim":
+        while True:
+            yield {"read": 8 << 20, "text": "x" * 100_000}
+            time.sleep(0.1)
     elif what == "speak":
         while True:
             yield {"text": "x" * 100_000}
+    elif what == "chatter":
+        while True:
+            yield {}
     elif what == "shout":
         yield {"text": "x" * 3_000_000}
     elif what == "raise":
@@ -81,7 +93,7 @@ def parts(file, count):
     for _ in range(count):
         yield {"read": 8 << 20, "text": "x" * 900_000}
 """
-SMALL = ProcessLimits(memory_bytes=600 << 20, cpu_s=1, wait_s=120, output_bytes=1_000_000)
+SMALL = ProcessLimits(memory_bytes=600 << 20, cpu_s=1, wait_s=120, output_bytes=1_000_000, messages=5000)
 
 
 @pytest.fixture
@@ -128,6 +140,7 @@ def test_files_are_read_one_after_the_other_by_one_process(sandbox: Sandbox):
         ("spin", "reading it takes more than 1 s of processor time; split it"),
         ("speak", "its text is larger than 1 MB; split it"),
         ("shout", "its text is larger than 1 MB; split it"),
+        ("chatter", "8 MiB of it or less hold more than 5,000 documents; split it"),
         ("raise", "RuntimeError: a library is at a loss"),
         ("refuse", "no text in it"),
         ("nest", "it is nested too deeply"),
@@ -156,11 +169,20 @@ def test_a_file_that_nobody_waits_for_when_its_turn_comes_costs_no_process(sandb
     assert run(sandbox, "nothing")["pid"] == before
 
 
-def test_a_file_that_is_waited_for_too_long_is_refused(sandbox: Sandbox):
+@pytest.mark.parametrize("what", ["sleep", "drip", "claim"])
+def test_a_file_that_is_waited_for_too_long_is_refused(sandbox: Sandbox, what: str):
+    """Also if its process sends a byte at a time, or says that it has read more than the file holds."""
     sandbox._limits = replace(SMALL, wait_s=0.5)
 
     with pytest.raises(BadDocument, match=r"reading it takes longer than 0\.5 s; split it"):
-        run(sandbox, "sleep")
+        run(sandbox, what)
+
+
+def test_what_a_process_sends_a_byte_at_a_time_can_be_cancelled(sandbox: Sandbox):
+    asked = iter([False] * 3)
+
+    with pytest.raises(Unavailable):
+        run(sandbox, "drip", is_cancelled=lambda: next(asked, True))
 
 
 def test_a_bad_file_among_others_costs_none_of_them(sandbox: Sandbox):
@@ -316,13 +338,13 @@ def test_a_message_is_read_whole_however_it_is_cut():
     receiver, found = MessageReceiver(Slow(), 10_000), []  # type: ignore[arg-type]
     while len(found) < 2:
         with suppress(TimeoutError):
-            found.append(receiver.receive())
+            found.append(receiver.receive(60))
 
     assert found == [{"text": "中" * 1000}, {"end": None}]
     with pytest.raises(TimeoutError):
-        receiver.receive()
+        receiver.receive(60)
     with pytest.raises(EOFError):
-        receiver.receive()
+        receiver.receive(60)
 
 
 async def test_a_file_that_takes_long_leaves_its_place_to_the_others(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch):

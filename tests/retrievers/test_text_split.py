@@ -4,6 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from retrievers.text import chunking
 from retrievers.text.chunking import PASSAGE_CAPACITY, split_passages
 
 PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=120)
@@ -169,3 +170,11 @@ def test_a_text_of_two_megabytes_is_split_in_reasonable_time(text: str):
     spans = split_passages(text)
     assert time.process_time() - started < 15
     assert sum(span.end - span.start for span in spans) >= len("".join(text.split()))
+
+
+@PROFILE
+@given(st.text(st.sampled_from("\r\n\x0c\x85\u2028ab "), max_size=40))
+def test_lines_are_the_same_when_they_are_split_in_parts(text: str):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunking, "_LINES_CHARACTERS", 3)
+        assert list(chunking._lines(text)) == text.splitlines(keepends=True)

@@ -24,6 +24,7 @@ from retrievers.ingest.checking.check_report import CheckReport, ErrorNames, Err
 from retrievers.ingest.checking.document_comparison import find_differences
 from retrievers.ingest.checking.totals_check import delete_orphan_passages, find_wrong_totals, mend_totals
 from retrievers.ingest.loaded_documents import LoadedDocument, load_documents, prepare_again
+from retrievers.ingest.passage_weights import reweigh_collection
 from retrievers.ingest.preparation import PreparedDocument
 from retrievers.ingest.retired_collections import delete_retired_collection
 from retrievers.ingest.rows import to_tsvector
@@ -194,6 +195,7 @@ class CollectionChecker:
         async with self._transaction() as connection:
             await self._lock(connection)
             await mend_totals(connection, self.collection)
+        await reweigh_collection(self.database, self.collection.tenant, self.collection.number)
         for name in wrong["indexes"].names if "indexes" in wrong else ():
             await indexes.repair_index(self.database, name)
         async with self._transaction() as connection:
@@ -258,7 +260,7 @@ _CHUNKS = """
 """
 _VERSION = "SELECT version FROM signalbox.collection WHERE tenant = %(tenant)s AND number = %(collection)s"
 _MEAN = """
-    SELECT k.mean_length, k.embedder, e.dimension
+    SELECT CASE WHEN k.weighed_id IS NULL THEN k.mean_length END, k.embedder, e.dimension
     FROM signalbox.collection k LEFT JOIN signalbox.embedder e ON e.number = k.embedder
     WHERE k.tenant = %(tenant)s AND k.number = %(collection)s
 """

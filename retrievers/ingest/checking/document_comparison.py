@@ -13,8 +13,8 @@ from retrievers.text import bm25
 
 
 def find_differences(
-    prepared: Sequence[PreparedDocument], kept: Mapping[str, Row], rows: Mapping[str, Sequence[Row]], mean: float,
-    embedder: tuple[int, int],
+    prepared: Sequence[PreparedDocument], kept: Mapping[str, Row], rows: Mapping[str, Sequence[Row]],
+    mean: float | None, embedder: tuple[int, int],
 ) -> dict[str, list[str]]:  # fmt: skip
     """Return the ids of documents that are not stored as they would be now, by kind of difference.
 
@@ -22,7 +22,7 @@ def find_differences(
         prepared: the documents as they would be stored now.
         kept: stored columns of each document by id, as read by `retrievers.ingest.checking.collection_check`.
         rows: stored columns of each document's passages, by document id.
-        mean: mean length of a passage that BM25 uses, in words.
+        mean: mean length of a passage that BM25 uses, in words; None while the weights are recomputed for another one.
         embedder: number and dimension of the collection's embedder.
     Returns:
         Ids under "documents" (the document's row differs), "passages" (their text, terms or weights differ) and
@@ -50,7 +50,7 @@ def find_differences(
 
 
 def _matches_prepared(
-    n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scope: Sequence[Any], mean: float
+    n: int, passage: Passage, row: Row, fields: Mapping[str, Any], scope: Sequence[Any], mean: float | None
 ) -> bool:
     """Return whether a stored passage, apart from its vector, is what ingestion would store.
 
@@ -58,7 +58,7 @@ def _matches_prepared(
         n: number of the passage in its document, from 0.
         row: stored columns of the passage.
         fields, scope: columns that the document shares with its passages.
-        mean: mean length of a passage that BM25 uses, in words.
+        mean: mean length of a passage that BM25 uses, in words; None to leave the weights out.
     """
     given = (n, passage.start, passage.end, passage.length, passage.heading, passage.digest, passage.text, passage.gap)
     ordinal, _, start, end, length, heading, digest, body, gap, places, found, *own, stored, _ = row
@@ -68,6 +68,8 @@ def _matches_prepared(
         return False
     if own != [fields, *scope]:
         return False
+    if mean is None:
+        return True
     made = bm25.passage_vector(passage.lexemes, passage.length, mean)
     kept = dict(zip(stored.indices(), stored.values(), strict=True))
     return kept.keys() == made.keys() and all(np.float32(made[at]) == np.float32(kept[at]) for at in made)

@@ -65,7 +65,8 @@ async def mend_totals(connection: collections.Connection, collection: Collection
     for part, changes in (await _all_field_values(connection, collection)).items():
         if await field_statistics.differing_fields(connection, tenant, part, changes):
             await field_statistics.replace_statistics(connection, tenant, part, changes)
-    await update_derived_data(connection, tenant, collection.number)
+    while await update_derived_data(connection, tenant, collection.number):
+        pass
 
 
 async def _wrong_counts(connection: collections.Connection, collection: Collection) -> dict[int, dict[str, Any]]:

@@ -42,6 +42,7 @@ class Worker:
         mirrors: runs of the mirrors whose sources this process knows, by mirror id.
         head_start_s: time after which a job from the queue counts as long, in seconds. The next job then starts, too.
         schedule: called every second; queues the runs of mirrors that are due.
+        reweigh: called every second, and at once again if it returns True, see `passage_weights.reweigh_pending`.
     """
 
     def __init__(
@@ -53,13 +54,14 @@ class Worker:
         rebuild: Rebuild | None = None,
         mirrors: Mapping[UUID, RunMirror] | None = None,
         schedule: Callable[[], Awaitable[None]] | None = None,
+        reweigh: Callable[[], Awaitable[bool]] | None = None,
         head_start_s: float = 2.0,
     ) -> None:
         self.jobs = jobs
         self.ingest = ingest
         self._runner = JobRunner(jobs, ingest, rebuild=rebuild, mirrors=mirrors or {})
         self._at_once = at_once
-        self._schedule, self._head_start_s = schedule, head_start_s
+        self._schedule, self._reweigh, self._head_start_s = schedule, reweigh, head_start_s
         jobs.known_mirrors = tuple(mirrors or ())
         self._loops: list[asyncio.Task[None]] = []
         self._running: set[asyncio.Task[IngestReport]] = set()
@@ -75,6 +77,8 @@ class Worker:
         self._loops = [asyncio.create_task(self._take_jobs()) for _ in range(self._at_once)]
         if self._schedule is not None and self._at_once:
             self._loops.append(asyncio.create_task(self._keep_schedule()))
+        if self._reweigh is not None and self._at_once:
+            self._loops.append(asyncio.create_task(self._keep_weights()))
         return self
 
     async def __aexit__(
@@ -218,6 +222,21 @@ class Worker:
                 await self._schedule()
             except Exception as error:
                 _log.warning("no run could be scheduled: %s", error if isinstance(error, Unavailable) else repr(error))
+                pause_s = _REST_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), pause_s)
+
+    async def _keep_weights(self) -> None:
+        """Recompute the BM25 vectors of collections whose mean length has changed, until the worker is closed."""
+        assert self._reweigh is not None
+        while not self._closing.is_set():
+            pause_s = _POLL_S
+            try:
+                if await self._reweigh():
+                    pause_s = 0.0
+            except Exception as error:
+                reason = error if isinstance(error, Unavailable) else repr(error)
+                _log.warning("BM25 vectors could not be recomputed; the next try is in %g s: %s", _REST_S, reason)
                 pause_s = _REST_S
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), pause_s)

@@ -6,7 +6,7 @@ a process with limits (`retrievers.sandbox`); only plain text is read outside it
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from datetime import datetime
 from typing import Any, BinaryIO
 
@@ -30,6 +30,7 @@ from retrievers.ingest.readers.record import MAX_TEXT_CHARACTERS, build_document
 from retrievers.ingest.readers.source_file import SourceFile
 from retrievers.ingest.readers.text_cleaning import Cleaner, decode_text, is_utf_16, json_type
 from retrievers.text.chunking import markdown_title
+from retrievers.text.prompt_sanitising import is_blank
 
 MAX_PLAIN_BYTES = 4 * MAX_TEXT_CHARACTERS
 """Maximum size of a plain text file in bytes; a character takes at most four."""
@@ -82,10 +83,22 @@ def read_to_messages(
         yield message_from_item(item) | {"read": consumed}
 
 
+_DEFAULTS = {
+    kind: {one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(kind)}
+    for kind in (Document, RejectedItem)
+}
+"""Default of each attribute, MISSING if it has none."""
+
+
 def message_from_item(item: Item) -> dict[str, Any]:
-    """Return a document or rejected item as a JSON object, from which `item_from_message` makes an equal item."""
+    """Return a document or rejected item as a JSON object, from which `item_from_message` makes an equal item.
+
+    Attributes that have their default are left out: a file may have very many short documents.
+    """
     # Metadata are JSON values already; `asdict` would copy them all.
-    message: dict[str, Any] = {field.name: getattr(item, field.name) for field in fields(item)}
+    message: dict[str, Any] = {
+        name: value for name, default in _DEFAULTS[type(item)].items() if (value := getattr(item, name)) != default
+    }
     if isinstance(item, Document) and item.expires_at is not None:
         message["expires_at"] = item.expires_at.isoformat()
     if isinstance(item, Document) and item.places is not None:
@@ -95,15 +108,15 @@ def message_from_item(item: Item) -> dict[str, Any]:
 
 def item_from_message(message: Mapping[str, Any]) -> Item:
     """Return the item of a message from `message_from_item`."""
-    if "rejected" in message:
-        return RejectedItem(**{**message["rejected"], "readers": tuple(message["rejected"]["readers"])})
-    given = dict(message["document"])
-    for name in ("important", "questions", "readers", "notes"):
+    is_document = "document" in message
+    given = dict(message["document" if is_document else "rejected"])
+    for name in given.keys() & {"important", "questions", "readers", "notes"}:
         given[name] = tuple(given[name])
-    if given["expires_at"] is not None:
+    if "expires_at" in given:
         given["expires_at"] = datetime.fromisoformat(given["expires_at"])
-    given["places"] = positions_from_json(given["places"])
-    return Document(**given)
+    if "places" in given:
+        given["places"] = positions_from_json(given["places"])
+    return Document(**given) if is_document else RejectedItem(**given)
 
 
 # One reader per format.
@@ -116,7 +129,7 @@ def _decode_file(data: bytes, *, declared: str | None = None) -> tuple[str, tupl
         declared: the character set that the file itself states.
     """
     text, notes = decode_text(data, declared=declared)
-    if not text.strip():
+    if is_blank(text):
         raise BadDocument("the file is empty")
     return text, notes
 
@@ -163,7 +176,7 @@ def _read_html(source: SourceFile, _count: Progress) -> Iterator[Item]:
     text, notes = _decode_file(data, declared=declared_charset(data))
     cleaner = Cleaner()
     page = read_page(cleaner.clean_text(text))
-    if not page.text:
+    if is_blank(page.text):
         raise BadDocument("no visible text in this page")
     title = page.title or source.title
     yield build_document(

@@ -23,6 +23,7 @@ from retrievers.ingest.readers.sheets import SheetRow, Workbook, json_value
 from retrievers.ingest.readers.slides import read_slides
 from retrievers.ingest.readers.source_file import SourceFile
 from retrievers.ingest.readers.text_cleaning import Cleaner
+from retrievers.text.prompt_sanitising import is_blank
 
 MAX_WHOLE_FILE_BYTES = 256 << 20
 """Maximum size in bytes of a file that is read in one piece; JSONL and CSV may have any size."""
@@ -54,7 +55,7 @@ def read_pdf_document(source: SourceFile, _count: Progress) -> Iterator[Item]:
     """Yield the document of a PDF, or a `RejectedItem` if it contains pictures and no text."""
     with _checked_conversion(source):
         found = extract_pdf_text(source)
-    if not found.text.strip():
+    if is_blank(found.text):
         if found.pictures:
             reason = f"a scan: {_pages(found.pages)} without text, pictures only; {_RECOGNISE}"
             yield replace(rejected_item(source.where, None, reason, cut=True), scanned=len(found.pictures))
@@ -88,7 +89,7 @@ def read_word_document(source: SourceFile, _count: Progress) -> Iterator[Item]:
     """Yield the document of a DOCX."""
     with _checked_conversion(source):
         text = docx_converter()(source)
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or is_blank(text):
         raise BadDocument(f"no text in it; if its pages are pictures, {_RECOGNISE}")
     yield build_document({}, source.where, text=text, id=source.id, title=source.title)
 
@@ -99,7 +100,7 @@ def read_slides_document(source: SourceFile, _count: Progress) -> Iterator[Item]
         found = read_slides(source.file)
     text, marks = "", []
     for number, said in found.texts:
-        if said.strip():
+        if not is_blank(said):
             text += "\n\n" * bool(text)
             marks.append((len(text), number))
             text += said

@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any, BinaryIO
 
 from retrievers.core.errors import BadDocument
+from retrievers.text.pieces import text_pieces
 from retrievers.text.prompt_sanitising import remove_invisible
 
 MAX_NESTING = 50
@@ -20,7 +21,6 @@ _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _NEWLINE = re.compile(r"\r\n?|\x85")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-_LEADING_BLANK_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
 # Codecs of real pages. Python also has codecs that are not character sets ("unicode_escape", "idna").
 _CHARACTER_SET = re.compile(r"utf-8|gb|big5|hz|shift_jis|euc_|iso|cp\d|koi8|mac|tis|ascii")
 
@@ -95,7 +95,9 @@ def printable(text: str) -> str:
 
 def trim_text(text: str) -> str:
     """Remove blank lines at the start and white space at the end. The first line keeps its indentation."""
-    return _LEADING_BLANK_LINES.sub("", text.rstrip())
+    text = text.rstrip()
+    indentation = len(text) - len(text.lstrip())
+    return text[text.rfind("\n", 0, indentation) + 1 :]
 
 
 def json_type(value: object) -> str:
@@ -126,6 +128,9 @@ class Cleaner:
     values: int = 0
 
     def clean_text(self, text: str) -> str:
+        return "".join(map(self._clean_piece, text_pieces(text)))
+
+    def _clean_piece(self, text: str) -> str:
         text, controls = _CONTROL.subn(" ", _NEWLINE.sub("\n", text))
         text, surrogates = _SURROGATE.subn("\ufffd", text)
         self.controls += controls
