@@ -276,3 +276,29 @@ def test_either_begins_a_list_of_its_own():
     assert stated("Gothic reports, either Ann Lee or Bo Chen as author") == {
         (True, "Gothic"), (True, "Ann Lee"), (True, "Bo Chen"),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("no Baroque and no Gothic reports", {(False, "Baroque"), (False, "Gothic")}),
+        ("no Baroque and nothing Gothic", {(False, "Baroque"), (False, "Gothic")}),
+        ("no drafts or Lisbon please", {(False, "draft"), (False, "Lisbon")}),
+        ("reports by others than Ann Lee and Bo Chen", {(False, "Ann Lee"), (False, "Bo Chen")}),
+        ("other styles than Gothic", {(False, "Gothic")}),
+        ("none of the Gothic ones", {(False, "Gothic")}),
+        ("the Gothic ones can stay out", {(False, "Gothic")}),
+        ("reports that are not Baroque - Lisbon", {(False, "Baroque"), (True, "Lisbon")}),
+        ("要不含Gothic的", {(False, "Gothic")}),
+    ],
+)
+def test_each_of_several_denials_reaches_its_own_values(question: str, expected: set[tuple[bool, str]]):
+    assert stated(question) == expected
+
+
+def test_what_a_person_does_without_something_is_still_theirs():
+    assert (True, "Cy Marlow") in stated("everything Cy Marlow reviewed without a plan")
+
+
+def test_a_comparison_with_another_thing_denies_nothing():
+    assert (False, "Lisbon") not in stated("other reports that are longer than those of Lisbon")

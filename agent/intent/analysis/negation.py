@@ -13,6 +13,7 @@ from agent.intent.analysis.negation_words import (
     Negator,
     action_verbs,
     end_of_phrase,
+    ends_clause,
     is_action_negated,
     is_excluded_value,
     is_negated_agent,
@@ -30,6 +31,7 @@ _REACH = 24
 _AUXILIARIES = frozenset("do does did is are was were has have had".split())
 _EXISTING = frozenset("there any we you i".split())
 _DEEDS = frozenset("held given taken led sold bought paid made written".split())
+_OR = ("or", "nor", "或")
 _NEAR_BEHIND = 6
 """Maximum tokens after a condition at which a doubtful denial may refer to it."""
 
@@ -42,6 +44,8 @@ def is_negated(sentence: Sentence, start: int, end: int, fields: Collection[str]
         fields: the fields that the condition may be about.
     """
     first, last = sentence.index_from(start), sentence.index_from(end)
+    # The "from" of "apart from June" also belongs to the date.
+    first = next((behind for behind, one in sentence.negators.items() if one.first < first < behind), first)
     before = _is_negated_before(sentence, first, last, fields)
     places = list(_places_after(sentence, last, fields))
     around = next((one for place in places if (one := end_of_phrase(sentence, place, "around")) > place), None)
@@ -81,7 +85,8 @@ def _is_negated_before(sentence: Sentence, first: int, last: int, fields: Collec
         if crosses or _is_followed_by_other(sentence, last, fields):
             return None  # "except the drafts of Ann" excludes neither all drafts nor everything by Ann
     elif crosses:
-        return False
+        joining = sentence.folded(first - 1)  # "no drafts or mobile" denies both, "no drafts and mobile" may
+        return joining in _OR or (None if joining in JOINING else False)
     if unclear or (negator.kind == "not" and _is_deed_of_topic(sentence, negator, first, fields)):
         return None
     return not _is_doubly_denied(sentence, negator)
@@ -125,7 +130,7 @@ def _is_doubly_denied(sentence: Sentence, negator: Negator) -> bool:
     if negator.kind in ("not", "prefix"):
         return False
     place = negator.first - 1
-    while place >= 0 and (sentence.is_noun(place) or sentence.folded(place) in words_of_kind("reaches")):
+    while place >= 0 and (sentence.is_noun(place) or sentence.folded(place) in words_of_kind("reaches") - JOINING):
         if place + 1 in sentence.negators:
             break
         place -= 1
@@ -148,7 +153,7 @@ def _negator_before(sentence: Sentence, first: int, fields: Collection[str]) -> 
             if is_verb or (is_negated_agent(sentence, negator, first, fields) and not _asks_whether(sentence)):
                 unclear -= unclear == 1  # the one unknown word is the verb
             return (None, 0, False) if closed or depth > 0 else (negator, unclear, crosses)
-        if place <= 0 or _ends_clause(sentence, place - 1, fields):
+        if place <= 0 or ends_clause(sentence, place - 1, fields):
             break
         step, what = _step_back(sentence, place - 1, fields)
         if what == "clause":
@@ -213,27 +218,6 @@ def _chinese_words(sentence: Sentence) -> tuple[str, ...]:
     return tuple(filter(has_chinese, words))
 
 
-def _ends_clause(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
-    """Return whether a clause ends at a token; a comma inside a list of values of `fields` does not end a clause."""
-    token = sentence.tokens[place]
-    if token.kind == "cjk":
-        return any(
-            has_chinese(word) and sentence.text.endswith(word, 0, token.end) for word in words_of_kind("restarts")
-        )
-    if token.text in ENDS:
-        other = sentence.mention_at(place - 1)
-        listed = other is not None and any(one.field in fields for one in other.matches)
-        following = sentence.mention_at(place + 1)
-        goes_on = following is not None and any(one.field in fields for one in following.matches)
-        if following is not None and token.text == "，" and sentence.folded(following.last) == "的":
-            goes_on = False  # 除了草稿，[李伟]的还有哪些: "besides drafts, which by [Li Wei]?"
-        return not (listed and token.text in ",，" and (goes_on or sentence.folded(place + 1) in JOINING))
-    if token.folded == "as" and sentence.folded(place + 2) in ("by", "in") and sentence.mention_at(place + 1) is None:
-        return True  # "may not profit, as [reported by] Ann"
-    is_in_negation = place in sentence.negators or place + 1 in sentence.negators  # "dropping only the drafts"
-    return token.folded in words_of_kind("restarts") and not is_in_negation
-
-
 def _is_of_documents(sentence: Sentence, negator: Negator, first: int, last: int) -> bool:
     """Return whether a denied condition has a noun for documents: "except [those] from Lyon", "no urgent [mails]"."""
 
@@ -249,7 +233,7 @@ def _is_followed_by_other(sentence: Sentence, last: int, fields: Collection[str]
     """Return whether a condition on a field not in `fields` follows in the clause, from the token `last` on."""
     for place in range(last, len(sentence.tokens)):
         token, over = sentence.tokens[place], sentence.mention_at(place)
-        if over is None and _ends_clause(sentence, place, fields):
+        if over is None and ends_clause(sentence, place, fields):
             return False
         if over is not None and not any(one.field in fields for one in over.matches):
             return True

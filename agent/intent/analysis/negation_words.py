@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from agent.intent.analysis.sentence import ENDS, Sentence
 from agent.intent.language import lexicon
-from agent.intent.language.text import chinese_words, tokenize
+from agent.intent.language.text import chinese_words, has_chinese, tokenize
 from agent.intent.values.value_linking import Mention
 from agent.intent.words import LANGUAGES, word_table
 
@@ -20,6 +20,9 @@ _APOSTROPHES = frozenset(["'", "’"])
 _ASKED = frozenset("i you we they he she it there".split())
 UNCLEAR = 3
 """Maximum unknown words between a negation and a condition that it may refer to."""
+_DASHES = ("-", "–", "—")
+_OF_THINGS = ("without", "w", "lacking")
+"""Words of negation that deny no action: "what Ann owns without a workaround" is owned by Ann."""
 JOINING = frozenset("and or nor 和 或 及 跟".split())
 _BEING = frozenset("is are was were be been being as the a an their its his her".split())
 _NOT_ZH = frozenset("不别没无非未甭除免")
@@ -102,6 +105,8 @@ def find_negators(sentence: Sentence) -> dict[int, Negator]:
         if last == place and _is_contracted(sentence, place):
             kind, last = "not", place + 1
         covered = sentence.mention_at(place)
+        if covered is not None and all(one.kind in ("part", "fuzzy") for one in covered.matches):
+            covered = None  # "none" is part of the value "none found"
         if covered is not None and covered.last >= last and not _is_before_name(sentence, covered, kind):
             last = place  # part of a name
         elif sentence.folded(place) == "no" and _abbreviates_number(sentence, place):
@@ -124,7 +129,8 @@ def _is_before_name(sentence: Sentence, covered: Mention, kind: str) -> bool:
     is_value = not {one.field for one in covered.matches}.isdisjoint(sentence.cue_fields(covered.first - 1))
     following = sentence.mention_at(covered.last)
     is_apart = following is not None and sentence.tokens[following.first].start > covered.end + 1
-    return sentence.folded(covered.first) == "no" and following is not None and not (is_value or is_apart)
+    is_no = sentence.folded(covered.first) in ("no", "none", "nothing", "nobody")
+    return is_no and following is not None and not (is_value or is_apart)
 
 
 def _abbreviates_number(sentence: Sentence, place: int) -> bool:
@@ -139,6 +145,9 @@ def _abbreviates_number(sentence: Sentence, place: int) -> bool:
 
 def _has_required_word(sentence: Sentence, place: int, kind: str) -> bool:
     """Return whether a word before "but" or "than" makes it exclude something: "[all] but", "[another] city than"."""
+    before = sentence.folded(place - 1)
+    if kind == "than" and before.endswith(("er", "more", "less")) and before != "other":
+        return False  # "other trips longer than two days"
     return not words_of_kind(_REQUIRED_BEFORE[kind]).isdisjoint(
         {sentence.folded(place - n) for n in range(1, _REQUIRED_WITHIN + 1)}
     )
@@ -158,6 +167,29 @@ def action_verbs() -> tuple[frozenset[str], tuple[str, ...]]:
     """Return the verbs for what people do with documents: stems of English ones, and Chinese ones."""
     english, chinese = (word_table("link", language)["acting"].split() for language in LANGUAGES)
     return frozenset(english), tuple(chinese)
+
+
+def ends_clause(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
+    """Return whether a clause ends at a token; a comma inside a list of values of `fields` does not end a clause."""
+    token, following = sentence.tokens[place], sentence.token(place + 1)
+    if token.text in _DASHES and place and following is not None:
+        return sentence.tokens[place - 1].end < token.start and token.end < following.start
+    if token.kind == "cjk":
+        return any(
+            has_chinese(word) and sentence.text.endswith(word, 0, token.end) for word in words_of_kind("restarts")
+        )
+    if token.text in ENDS:
+        other = sentence.mention_at(place - 1)
+        listed = other is not None and any(one.field in fields for one in other.matches)
+        behind = sentence.mention_at(place + 1)
+        goes_on = behind is not None and any(one.field in fields for one in behind.matches)
+        if behind is not None and token.text == "，" and sentence.folded(behind.last) == "的":
+            goes_on = False  # 除了草稿，[李伟]的还有哪些: "besides drafts, which by [Li Wei]?"
+        return not (listed and token.text in ",，" and (goes_on or sentence.folded(place + 1) in JOINING))
+    if token.folded == "as" and sentence.folded(place + 2) in ("by", "in") and sentence.mention_at(place + 1) is None:
+        return True  # "may not profit, as [reported by] Ann"
+    is_in_negation = place in sentence.negators or place + 1 in sentence.negators  # "dropping only the drafts"
+    return token.folded in words_of_kind("restarts") and not is_in_negation
 
 
 def is_action_negated(sentence: Sentence, first: int, last: int, fields: Collection[str]) -> bool | None:
@@ -183,7 +215,7 @@ def is_action_negated(sentence: Sentence, first: int, last: int, fields: Collect
         return _is_deed_denied_zh(sentence, first, place, fields)
     following = (one for one in sentence.negators.values() if place <= one.first <= place + UNCLEAR)
     negator = min(following, key=lambda one: one.first, default=None)
-    if negator is None or negator.kind not in ("not", "lacking"):
+    if negator is None or negator.kind not in ("not", "lacking") or sentence.folded(negator.first) in _OF_THINGS:
         return False
     if any(sentence.folded(one) in _RELATIVE for one in range(place, negator.first)):
         return False  # "what Ann sent that nobody answered"
