@@ -233,6 +233,8 @@ def _can_mean_value(known: ValueMatch, tokens: Sequence[Token], first: int, last
         return False  # "a stone" is not a.stone
     if known.kind == "code":
         return word.text.isupper()
+    if known.kind == "part" and _is_bare_action(known.value, tokens, first, last):
+        return False
     if known.kind == "translated" and _is_verb_of_person(tokens, first, last, vocabulary):
         return False
     if last - first == 1 and known.kind in ("part", "short") and word.folded in lexicon.STOP_WORDS:
@@ -240,6 +242,12 @@ def _can_mean_value(known: ValueMatch, tokens: Sequence[Token], first: int, last
     if known.kind != "part" or last - first > 1 or vocabulary.roles.get(known.field) in ("label", "tag"):
         return True
     return is_person_mention(known.field, tokens, first, vocabulary)
+
+
+def _is_bare_action(value: str, tokens: Sequence[Token], first: int, last: int) -> bool:
+    """Return whether words are only the action of a state: 采购 ("purchase") of 采购中, without the 在 of 在采购."""
+    said = "".join(token.text for token in tokens[first:last])
+    return value == f"{said}中" and (first == 0 or tokens[first - 1].text not in "在正")
 
 
 def _is_verb_of_person(tokens: Sequence[Token], first: int, last: int, vocabulary: Vocabulary) -> bool:
