@@ -165,6 +165,8 @@ def _negator_before(sentence: Sentence, first: int, fields: Collection[str]) -> 
         elif what == "word":
             unclear += 1
         joins += joins_words(sentence, place - 1)
+        # "not started (ASG)": a denial of another word ends before the brackets.
+        closed |= depth <= 0 and sentence.folded(place - 1) in ("(", "（") and place - 1 not in sentence.negators
         depth += (sentence.folded(place - 1) in (")", "）")) - (sentence.folded(place - 1) in ("(", "（"))
         joined |= sentence.folded(place - 1) in JOINING or sentence.folded(place - 1) in ("、", "，", ",")
         place = step

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from agent.intent.analysis.field_linking import field_matches
 from agent.intent.analysis.negation import is_negated
@@ -22,6 +23,13 @@ _SHORTEST_ROOT = 3
 _LONGEST = 60
 """Maximum characters before or after a field's word in which it may be said that the field has a value or none."""
 
+_NO_AMOUNT = re.compile(r"(?:no|zero|without(?:\s+any)?)\b", re.IGNORECASE)
+_OF_ENTRY = re.compile(
+    r"\s+(?:(?:was|were|is|are|has|have|been|ever|yet)\s+)*"
+    r"(?:figures?|numbers?|values?|data|entry|entered|given|recorded|filled|known|stated|noted|listed|set)\b",
+    re.IGNORECASE,
+)
+Json = dict[str, Any]
 ExistenceCondition = tuple[str, bool, int, int]
 """(field, whether it must have a value, start, end): a condition stated at characters [start, end)."""
 
@@ -54,6 +62,20 @@ def spans_without_values(sentence: Sentence, existing: Sequence[ExistenceConditi
         for name, _, start, end in existing
         if not any(start <= one.start < end and one.matches_in(name) for one in sentence.mentions)
     ]
+
+
+def existence_filter(sentence: Sentence, field: str, there: bool, start: int, end: int) -> Json:
+    """Return the filter of a condition. "No delay" in a field with zeros is 0, but "no delay entered" has no value.
+
+    Args:
+        start, end: the characters [start, end) that state the condition.
+    """
+    values = sentence.vocabulary.catalogue.fields[field]
+    of_amount = sentence.vocabulary.roles[field] == "number" and values.low == 0 and not there
+    text = sentence.text
+    if of_amount and _NO_AMOUNT.match(text, start, end) and not _OF_ENTRY.match(text, end):
+        return {"type": "eq", "key": field, "value": 0}
+    return {"type": "exists", "key": field, "value": there}
 
 
 def _undone_conditions(sentence: Sentence, lacked: Sequence[str]) -> dict[str, ExistenceCondition]:

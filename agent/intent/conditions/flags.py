@@ -47,7 +47,10 @@ _SET = 0.98
 _PASSED = frozenset("- been be being a an any the own is are was were have has had with still yet".split())
 """Words that may stand between a denial and a flag's words."""
 _EITHER = frozenset("/ or nor".split())
-_STILL_TO_BE = re.compile(r"\b(?:yet|still)\s+to\s+(?:be\s+|get\s+|have\s+)?$", re.IGNORECASE)
+_STILL_TO_BE = re.compile(
+    r"\b(?:(?:yet|still)\s+to\s+(?:be\s+|get\s+|have\s+)?|(?:waiting\s+for|awaiting|out\s+of)\s+(?:an?\s+|the\s+)?)$",
+    re.IGNORECASE,
+)
 _OF_ONE = re.compile(
     r"\b(?:it|he|she|you|i|we)\s+(?:(?:is|was|be|been|have|has|had|get|got|not|still|ever|already|a|an|any)\s+)*$",
     re.IGNORECASE,
@@ -304,7 +307,8 @@ def _is_refused(sentence: Sentence, place: int) -> bool:
     """Return whether the words from `place` refuse a flag: "where pets are forbidden", "encryption turned off"."""
     while sentence.folded(place) in _SWITCHED:
         place += 1
-    return sentence.folded(place) in word_table("link", "en")["truth"]["refusing"].split()
+    is_verb = sentence.folded(place) == "off" and sentence.folded(place - 1).endswith("ed")  # "closed off"
+    return sentence.folded(place) in word_table("link", "en")["truth"]["refusing"].split() and not is_verb
 
 
 @cache

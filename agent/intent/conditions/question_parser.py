@@ -14,7 +14,12 @@ from agent.intent.conditions.date_conditions import DATES_FILTER_FROM, date_cond
 from agent.intent.conditions.date_fields import is_in_title, is_past_verb, is_state, is_verb_of_date
 from agent.intent.conditions.date_scoring import StatedDate, score_dates
 from agent.intent.conditions.document_numbers import NumberCondition, is_key_field, year_conditions
-from agent.intent.conditions.existence import ExistenceCondition, read_existence_conditions, spans_without_values
+from agent.intent.conditions.existence import (
+    ExistenceCondition,
+    existence_filter,
+    read_existence_conditions,
+    spans_without_values,
+)
 from agent.intent.conditions.filter_json import (
     Json,
     all_of,
@@ -250,7 +255,7 @@ def _all_conditions(
     conditions += stated
     known = {one.field for one in conditions if one.confidence >= FILTERS_FROM}
     conditions += [
-        StatedCondition(name, {"type": "exists", "key": name, "value": there}, start, end, _EXISTENCE)
+        StatedCondition(name, existence_filter(sentence, name, there, start, end), start, end, _EXISTENCE)
         for name, there, start, end in existing
         if name not in known
     ]

@@ -28,6 +28,7 @@ _LEAST_SAID = 4
 _LETTERS = frozenset("ai")
 """English words that look like an initial."""
 _DOTTED = re.compile(r"[^\W\d_][._-][^\W\d_]")
+_GREETINGS = frozenset("hi hello hey dear thanks morning hallo".split())
 _DOING = frozenset(["did", "does", "do"])
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
@@ -74,6 +75,7 @@ def find_mentions(
             found.append(mention)
             place = mention.last
     found = [one for mention in found if (one := _with_given_name(tokens, mention, vocabulary)) is not None]
+    found = [_as_written(tokens, one) for one in found if not _is_greeted(tokens, one)]
     for first, last, meant in translated_values(tokens, vocabulary, _covered_tokens(found)):
         found.append(Mention(first, last, tokens[first].start, tokens[last - 1].end, (meant,)))
     found = without_word_parts(tokens, sorted(found, key=lambda mention: mention.first), vocabulary)
@@ -81,6 +83,20 @@ def find_mentions(
     found += _find_initials(tokens, vocabulary, _covered_tokens(found))
     found += _find_abbreviated(tokens, vocabulary, _covered_tokens(found))
     return sorted(found, key=lambda mention: mention.first)
+
+
+def _is_greeted(tokens: Sequence[Token], mention: Mention) -> bool:
+    """Return whether a name is that of the person spoken to: "Hi Sam, ..."."""
+    behind = tokens[mention.last].text if mention.last < len(tokens) else ""
+    return mention.first == 1 and tokens[0].folded in _GREETINGS and behind in (",", "!", "，", "！", ":")
+
+
+def _as_written(tokens: Sequence[Token], mention: Mention) -> Mention:
+    """Return the mention of one word without codes in capitals, if the word in small letters is a value as it is."""
+    said = tokens[mention.first].text
+    if mention.last - mention.first > 1 or all(one.value != said for one in mention.matches) or not said.islower():
+        return mention
+    return replace(mention, matches=tuple(one for one in mention.matches if not one.value.isupper()))
 
 
 def _is_suffix(tokens: Sequence[Token], place: int) -> bool:
@@ -226,9 +242,11 @@ def _can_mean_value(known: ValueMatch, tokens: Sequence[Token], first: int, last
         return False
     if known.value.isdecimal() or (known.kind == "form" and last - first == 1 and tokens[first].text.isdecimal()):
         return known.field in fields_named_before(tokens, first, vocabulary) and not is_range_bound(tokens, first)
+    word = tokens[first]
+    if word.text == "I" and last - first == 1 and not _is_roman_one(known, tokens, first, vocabulary):
+        return False
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
-    word = tokens[first]
     if word.folded in _LETTERS and _DOTTED.match(known.value) and last - first > 1 and tokens[first + 1].kind != "mark":
         return False  # "a stone" is not a.stone
     if known.kind == "code":
@@ -242,6 +260,13 @@ def _can_mean_value(known: ValueMatch, tokens: Sequence[Token], first: int, last
     if known.kind != "part" or last - first > 1 or vocabulary.roles.get(known.field) in ("label", "tag"):
         return True
     return is_person_mention(known.field, tokens, first, vocabulary)
+
+
+def _is_roman_one(known: ValueMatch, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
+    """Return whether "I" is a value: after the field's name ("phase I"), or at the end of what is said."""
+    following = tokens[place + 1] if place + 1 < len(tokens) else None
+    ends = place > 0 and (following is None or following.kind == "mark")
+    return ends or known.field in fields_named_before(tokens, place, vocabulary)
 
 
 def _is_bare_action(value: str, tokens: Sequence[Token], first: int, last: int) -> bool:
