@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # need them.
 _RESERVED_DESCRIPTORS = 64
 _REST_S = 0.5
+# At shutdown, connections close all the time, and those that wait must be accepted within the grace period.
+_STOPPING_REST_S = 0.02
 _MOST_IN_A_ROW = 64
 
 _log = logging.getLogger(__name__)
@@ -34,15 +36,16 @@ class Acceptor:
     async def close(self) -> None:
         """Accept the waiting connections and close the socket.
 
-        When the last process closes the socket, the kernel resets all waiting connections and loses their requests.
+        When the last process closes the socket, the kernel resets all waiting connections and loses their requests. If
+        this call is cancelled, the socket stays open, and `listening_socket.refuse_waiting_connections` answers them.
         """
         self._task.cancel()
         try:
             await self._accept_waiting()
-        finally:
             self._listener.close()
-        while self._handling:
-            await asyncio.wait(self._handling)
+        finally:
+            while self._handling:
+                await asyncio.wait(self._handling)
 
     async def _accept(self) -> None:
         while True:
@@ -67,7 +70,7 @@ class Acceptor:
                 continue  # the client has already gone
             except OSError as error:
                 _log.warning("no connection can be accepted, new ones wait: %s", error.strerror)
-                await asyncio.sleep(_REST_S)
+                await asyncio.sleep(_STOPPING_REST_S if self._server.should_exit else _REST_S)
             else:
                 in_a_row += 1
                 accepted.setblocking(False)
