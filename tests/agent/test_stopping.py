@@ -459,3 +459,25 @@ def test_a_process_ends_whatever_its_threads_do():
     command = [sys.executable, "-c", BUSY]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "said\n", "")
+
+
+# Ctrl-C while the program is still loading its commands.
+
+INTERRUPTED = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "agent.serve.cli.program":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from agent.serve.cli import main
+main()
+"""
+
+
+def test_ctrl_c_at_the_very_start_ends_the_program_without_a_traceback():
+    command = [sys.executable, "-c", INTERRUPTED, "--help"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
