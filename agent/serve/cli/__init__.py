@@ -15,8 +15,10 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """Entry point of the console script."""
     # Ctrl-C while the program is still loading ends it without a traceback.
-    signal.signal(signal.SIGINT, lambda number, frame: sys.exit(128 + number))
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:  # in the background of a shell, the signal is ignored
+        signal.signal(signal.SIGINT, lambda number, frame: sys.exit(128 + number))
     from agent.serve.cli import program
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, before)
     program.main()
