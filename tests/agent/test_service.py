@@ -584,6 +584,7 @@ async def test_a_source_that_cannot_be_chosen_leaves_no_reading_behind(teams: Se
     assert [str(one.message) for one in caught] == []
 
 
+@pytest.mark.usefixtures("sparing_log")
 async def test_a_model_that_is_late_leaves_a_line_for_the_log_and_none_on_the_screen(
     teams: Service, caplog: pytest.LogCaptureFixture
 ):

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import os
 import resource
 import socket
 from typing import TYPE_CHECKING, Any
 
+from retrievers.core.descriptors import are_descriptors_scarce
 from retrievers.core.log_filter import RepetitionFilter
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ class Acceptor:
                 await asyncio.sleep(0)
                 in_a_row = 0
             try:
-                self._check_descriptors()
+                if are_descriptors_scarce(_RESERVED_DESCRIPTORS):
+                    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+                    raise OSError(0, f"nearly all {limit} file descriptors are in use; raise the limit (ulimit -n)")
                 accepted, _ = self._listener.accept()
             except BlockingIOError:
                 return
@@ -75,14 +77,6 @@ class Acceptor:
                 in_a_row += 1
                 accepted.setblocking(False)
                 self._handle(accepted)
-
-    def _check_descriptors(self) -> None:
-        """Raise OSError if another connection would take a reserved file descriptor."""
-        lowest_free = os.dup(self._listener.fileno())  # the kernel returns the lowest free number
-        os.close(lowest_free)
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if limit != resource.RLIM_INFINITY and lowest_free >= limit - min(_RESERVED_DESCRIPTORS, limit // 4):
-            raise OSError(0, f"nearly all {limit} file descriptors are in use; raise the limit (ulimit -n)")
 
     def _handle(self, accepted: socket.socket) -> None:
         connection = self._server.create_protocol()
