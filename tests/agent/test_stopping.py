@@ -130,6 +130,30 @@ async def test_a_request_that_was_never_accepted_is_answered():
         assert [await answer(each) for each in sent] == [(200, b'"done"')] * 20
 
 
+class Counting(Late):
+    """Late, and counts how often it waited for its turn to accept."""
+
+    turns = 0
+
+    async def wait_for_turn(self) -> None:
+        await super().wait_for_turn()
+        self.turns += 1
+
+
+@pytest.mark.parametrize(("waiting", "fewest", "most"), [(20, 20, 22), (400, 20, 200)])
+async def test_a_process_waits_for_its_turn_before_each_connection_but_less_often_if_many_wait(
+    waiting: int, fewest: int, most: int
+):
+    async with running(Counting) as one:
+        sent = [await one.connect() for _ in range(waiting)]
+        for _, writer in sent:
+            writer.write(REQUEST % b"now")
+        one.server.should_exit = True
+        assert [await answer(each) for each in sent] == [(200, b'"done"')] * waiting
+    assert isinstance(one.server, Counting)
+    assert fewest <= one.server.turns <= most
+
+
 async def test_a_request_at_work_finishes_and_its_answer_says_that_it_is_the_last():
     async with running() as one:
         sent = await one.connect()

@@ -19,6 +19,9 @@ _REST_S = 0.5
 # At shutdown, connections close all the time, and those that wait must be accepted within the grace period.
 _STOPPING_REST_S = 0.02
 _MOST_IN_A_ROW = 64
+# A turn adds at most this part of the connections that were accepted since none was waiting, so that the processes stay
+# balanced: 1/32.
+_PARTS_PER_TURN = 32
 
 _log = logging.getLogger(__name__)
 _log.addFilter(RepetitionFilter())
@@ -54,13 +57,15 @@ class Acceptor:
 
     async def _accept_waiting(self) -> None:
         """Accept until no connection is waiting."""
-        in_a_row = 0
+        in_a_row, next_turn = 0, 0
         while True:
+            # The more connections are waiting, the more are accepted per turn: otherwise many would wait for seconds.
+            if in_a_row >= next_turn:
+                await self._server.wait_for_turn()
+                next_turn = in_a_row + 1 + in_a_row // _PARTS_PER_TURN
             # Accept many at once: on a busy machine the next chance comes late.
-            await self._server.wait_for_turn()
-            if in_a_row == _MOST_IN_A_ROW:
+            if in_a_row and in_a_row % _MOST_IN_A_ROW == 0:
                 await asyncio.sleep(0)
-                in_a_row = 0
             try:
                 if are_descriptors_scarce(_RESERVED_DESCRIPTORS):
                     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
