@@ -250,6 +250,8 @@ async def test_a_connection_is_not_closed_as_idle_while_a_request_on_it_is_not_r
             assert os.write(descriptor, REQUEST % b"now")  # at once: the server has had no turn to read it
         for connection in one.server._open_connections:
             connection.timeout_keep_alive_handler()
+            if not connection.transport.is_closing() and connection.timeout_keep_alive_task is not None:
+                connection.timeout_keep_alive_task._run()  # its time is over, and the server still had no turn
         assert await quiet[0].read() == b""
         for reader, writer in (used, unused):
             async with asyncio.timeout(60):
