@@ -23,6 +23,7 @@ from agent.records.encoding import storable_value
 from agent.types import Message
 from retrievers.core.circuit_breakers import CircuitBreaker
 from retrievers.core.errors import Unavailable
+from retrievers.core.log_filter import RepetitionFilter
 from retrievers.core.types import Viewer
 from retrievers.postgres.connections.database import Database
 
@@ -40,6 +41,7 @@ _DRAIN_S = 3.0
 _SWEEP_BATCH = 100
 
 _log = logging.getLogger(__name__)
+_log.addFilter(RepetitionFilter())
 
 _READ = """
     SELECT CASE WHEN c.as_of >= signalbox.narrowed() THEN c.summary END, m.role, m.content

@@ -37,6 +37,7 @@ from prompts import TemplateLibrary, packaged_templates
 from retrievers.core.circuit_breakers import CircuitBreaker
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter
+from retrievers.core.log_filter import RepetitionFilter
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import Card, FieldCatalogue, Scope
 from retrievers.embed import Embedder
@@ -66,6 +67,7 @@ _PATIENCE = 0.6
 _TRANSFORMS_S = 5.0
 
 _log = logging.getLogger(__name__)
+_log.addFilter(RepetitionFilter())
 # Without a handler, Python would print these lines to stderr.
 _log.addHandler(logging.NullHandler())
 

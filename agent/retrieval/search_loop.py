@@ -29,6 +29,7 @@ from prompts import TemplateLibrary, packaged_templates
 from retrievers.core.circuit_breakers import CircuitBreaker
 from retrievers.core.errors import Unavailable
 from retrievers.core.filters import Filter
+from retrievers.core.log_filter import RepetitionFilter
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import ChunkId, Scope
 from retrievers.text import chinese_dictionary
@@ -50,6 +51,7 @@ _DEGRADED = "sufficiency_unavailable"
 Stop = Literal["enough", "no_progress", "budget", "rounds", "failed"]
 
 _log = logging.getLogger(__name__)
+_log.addFilter(RepetitionFilter())
 # Without a handler configured by the program, the lines would go straight to stderr.
 _log.addHandler(logging.NullHandler())
 

@@ -23,6 +23,7 @@ from agent.retrieval.router import FallbackLevel, RoutingFailed
 from agent.types import Intent, Missing, Step
 from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.core.filters import Filter
+from retrievers.core.log_filter import RepetitionFilter
 from retrievers.core.timeouts import abandon_task, wait_within
 from retrievers.core.types import Chunk, ChunkId, Query, Retriever
 from retrievers.postgres.catalogue.catalogue import Catalogue
@@ -31,6 +32,7 @@ MODEL_UNAVAILABLE = "intent_model_unavailable"
 """Entry in `SearchResults.degraded`: a model was asked to read the question but gave no usable reading in time."""
 
 _log = logging.getLogger(__name__)
+_log.addFilter(RepetitionFilter())
 # Without a handler configured by the program, the lines would go straight to stderr.
 _log.addHandler(logging.NullHandler())
 

@@ -40,6 +40,7 @@ from prompts import BadTemplate, TemplateLibrary, open_library
 from retrievers import configured_sources, registry
 from retrievers.core import process_memory
 from retrievers.core.errors import Unavailable
+from retrievers.core.log_filter import RepetitionFilter
 from retrievers.core.types import Closeable, Retriever
 from retrievers.embed import Embedder
 from retrievers.embed.embedders import Embedders
@@ -64,6 +65,7 @@ from retrievers.sync.mirror_run import bind_run
 from retrievers.sync.schedule import MirrorScheduler
 
 _log = logging.getLogger(__name__)
+_log.addFilter(RepetitionFilter())
 _OBJECTS_BETWEEN_PASSES = 20_000
 _WATCH_S = 1.0
 """Seconds between checks that the embedded server is running."""
@@ -340,8 +342,10 @@ async def _watched(server: EmbeddedServer | None) -> AsyncIterator[None]:
             try:
                 if await asyncio.to_thread(server.revive):
                     _log.warning("the embedded PostgreSQL had stopped and was started again")
-            except Unavailable as error:
-                _log.warning("the embedded PostgreSQL has stopped and cannot be started again: %s", error)
+            except Exception as error:
+                # No error may end this loop, because nobody would notice.
+                reason = error if isinstance(error, Unavailable) else repr(error)
+                _log.warning("the embedded PostgreSQL has stopped and cannot be started again: %s", reason)
 
     task = asyncio.create_task(watch(server)) if server is not None else None
     try:

@@ -5,12 +5,17 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Literal
 
+from retrievers.core.descriptors import are_descriptors_scarce
+
 FAILURE_THRESHOLD = 5
 """Number of consecutive failures that opens a breaker."""
 OPEN_S = 10.0
 """Seconds an open breaker rejects requests before it admits a trial request."""
 TRIAL_S = 15.0
 """Seconds after which a trial without a result counts as lost and another request may become the trial."""
+
+# A failure while at most this many file descriptors are free is probably due to that.
+_SPARE_DESCRIPTORS = 16
 
 State = Literal["closed", "open", "half-open"]
 
@@ -67,7 +72,13 @@ class CircuitBreaker:
             self._failures, self._opened_at, self._trial_at = 0, None, None
 
     def record_failure(self) -> None:
-        """Record that the source was unavailable or used up its whole timeout without an answer."""
+        """Record that the source was unavailable or used up its whole timeout without an answer.
+
+        While this process lacks file descriptors, no source can be reached, and the failure says nothing about it.
+        """
+        if are_descriptors_scarce(_SPARE_DESCRIPTORS):
+            self.record_unknown()
+            return
         with self._lock:
             self._failures += 1
             if self._opened_at is not None and self._trial_at is None:

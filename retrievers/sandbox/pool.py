@@ -39,6 +39,8 @@ _MOST_THREADS = 32
 """Maximum number of calls of `run_in_thread` that read a file or wait for a slot. Further calls wait for a thread."""
 _IDLE_S = 60.0
 """How long an idle process is kept, in seconds."""
+_ENDS_WITHIN_S = 0.5
+"""How long to wait for killed processes, in seconds. The kernel may take long to end one that has much memory."""
 _MOST_FILES_EACH = 500
 """Maximum number of files per process, because libraries may keep memory or state of each file."""
 
@@ -161,11 +163,14 @@ class Sandbox:
 
     def end_processes(self) -> None:
         """End all processes, also those that read a file."""
-        for process in (*self._idle, *self._busy):
+        killed = (*self._idle, *self._busy)
+        for process in killed:
             process.kill()  # all of them first, because each takes a moment to end
-        self.close()
-        for process in tuple(self._busy):
-            process.end()
+        with self._lock:
+            self._idle.clear()
+        deadline = time.monotonic() + _ENDS_WITHIN_S
+        for process in killed:
+            process.end(deadline - time.monotonic())
 
     def _end_idle(self, process: "_Process") -> None:
         """End a process that has been idle for `_IDLE_S`."""
@@ -310,13 +315,14 @@ class _Process:
         self._idle_timer.daemon = True
         self._idle_timer.start()
 
-    def end(self) -> None:
-        """Kill the process and its children, and remove its files."""
+    def end(self, within_s: float = _ENDS_WITHIN_S) -> None:
+        """Kill the process and its children, wait for its end at most `within_s` seconds, and remove its files."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         self.kill()
         self._connection.close()
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(within_s, 0))
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:

@@ -425,6 +425,7 @@ async def test_only_a_server_that_fails_is_left_alone(fault: Fault, state: str):
 
 
 @pytest.mark.parametrize(("own_s", "within_s", "state"), [(0.5, 3.0, "open"), (10.0, 1.0, "closed")])
+@pytest.mark.usefixtures("sparing_log")
 async def test_a_silent_model_has_failed_when_it_had_all_the_time_that_is_its_own(
     own_s: float, within_s: float, state: str, caplog: pytest.LogCaptureFixture
 ):

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import signal
+import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ from agent import Service, open_service
 from agent.intent.reading import Reading, TransformOutcome, literal_intent
 from agent.pipeline import Pipeline
 from agent.retrieval.router import join_filters
+from agent.service import factory
 from agent.settings import Settings
 from agent.types import Intent, Request, Result
 from retrievers.core.aggregates import Aggregate
@@ -584,6 +586,7 @@ async def test_a_source_that_cannot_be_chosen_leaves_no_reading_behind(teams: Se
     assert [str(one.message) for one in caught] == []
 
 
+@pytest.mark.usefixtures("sparing_log")
 async def test_a_model_that_is_late_leaves_a_line_for_the_log_and_none_on_the_screen(
     teams: Service, caplog: pytest.LogCaptureFixture
 ):
@@ -752,3 +755,26 @@ async def test_all_settings_and_single_changes_are_not_given_together():
     with pytest.raises(TypeError, match="not both: intent"):
         async with open_service(Settings(), intent="off"):
             pass
+
+
+class Stopped:
+    """An embedded server that is started again at the third try."""
+
+    def __init__(self) -> None:
+        self.tries, self.revived = 0, threading.Event()
+
+    def revive(self) -> bool:
+        self.tries += 1
+        if self.tries < 3:
+            raise OSError(24, "Too many open files")
+        self.revived.set()
+        return True
+
+
+async def test_an_embedded_server_that_cannot_be_started_for_any_reason_is_started_later(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(factory, "_WATCH_S", 0.01)
+    server = Stopped()
+    async with factory._watched(server):  # type: ignore[arg-type]
+        assert await asyncio.to_thread(server.revived.wait, 60)

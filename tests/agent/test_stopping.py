@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import resource
 import socket
 import subprocess
@@ -129,6 +130,30 @@ async def test_a_request_that_was_never_accepted_is_answered():
         assert [await answer(each) for each in sent] == [(200, b'"done"')] * 20
 
 
+class Counting(Late):
+    """Late, and counts how often it waited for its turn to accept."""
+
+    turns = 0
+
+    async def wait_for_turn(self) -> None:
+        await super().wait_for_turn()
+        self.turns += 1
+
+
+@pytest.mark.parametrize(("waiting", "fewest", "most"), [(20, 20, 22), (400, 20, 200)])
+async def test_a_process_waits_for_its_turn_before_each_connection_but_less_often_if_many_wait(
+    waiting: int, fewest: int, most: int
+):
+    async with running(Counting) as one:
+        sent = [await one.connect() for _ in range(waiting)]
+        for _, writer in sent:
+            writer.write(REQUEST % b"now")
+        one.server.should_exit = True
+        assert [await answer(each) for each in sent] == [(200, b'"done"')] * waiting
+    assert isinstance(one.server, Counting)
+    assert fewest <= one.server.turns <= most
+
+
 async def test_a_request_at_work_finishes_and_its_answer_says_that_it_is_the_last():
     async with running() as one:
         sent = await one.connect()
@@ -189,6 +214,70 @@ async def test_a_second_ctrl_c_ends_the_grace_period_of_jobs():
         one.server.force_exit = True
         await one.task
     assert ended.is_set()
+
+
+async def test_a_second_ctrl_c_ends_the_grace_period_of_requests_which_are_answered_503():
+    app, begun, may_end = bare(), asyncio.Event(), asyncio.Event()
+
+    async def stubborn() -> None:
+        begun.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await may_end.wait()
+
+    app.get("/stubborn")(stubborn)
+    async with running(app=app) as one:
+        long, half = await one.connect(), await one.connect()
+        long[1].write(REQUEST % b"stubborn")
+        half[1].write((REQUEST % b"now")[:20])
+        await begun.wait()
+        await one.begin_to_stop()
+        one.server.force_exit = True
+        for each in (long, half):
+            status, body = await answer(each)
+            assert (status, json.loads(body)["type"]) == (503, TYPE)
+        may_end.set()
+
+
+async def test_a_connection_is_not_closed_as_idle_while_a_request_on_it_is_not_read():
+    async with running() as one:
+        used, unused = await one.connect(), await one.connect()
+        await answered([used])
+        quiet = await one.connect()
+        await answered([quiet])
+        for connected in (used, unused):
+            descriptor = connected[1].get_extra_info("socket").fileno()
+            assert os.write(descriptor, REQUEST % b"now")  # at once: the server has had no turn to read it
+        for connection in one.server._open_connections:
+            connection.timeout_keep_alive_handler()
+            if not connection.transport.is_closing() and connection.timeout_keep_alive_task is not None:
+                connection.timeout_keep_alive_task._run()  # its time is over, and the server still had no turn
+        assert await quiet[0].read() == b""
+        for reader, writer in (used, unused):
+            async with asyncio.timeout(60):
+                await reader.readuntil(b'"done"')
+            writer.close()
+        quiet[1].close()
+
+
+class Deaf(Told):
+    """Accepts nothing, as a process without file descriptors."""
+
+    async def wait_for_turn(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_who_was_not_accepted_within_the_grace_period_is_still_there_to_be_answered():
+    app = bare()
+    app.state.grace_s = 0.2
+    async with running(Deaf, app) as one:
+        waiting = [await one.connect() for _ in range(3)]
+        for _, writer in waiting:
+            writer.write(REQUEST % b"now")
+        await one.stop()
+        turning = asyncio.create_task(asyncio.to_thread(refuse_waiting_connections, one.listener))
+        assert [(await answer(each))[0] for each in waiting] == [503] * 3
+        await turning
 
 
 async def test_a_request_that_crosses_the_stop_on_a_kept_connection_is_answered(monkeypatch: pytest.MonkeyPatch):
@@ -277,6 +366,40 @@ async def test_who_waits_for_a_server_that_never_answered_is_told_that_it_stops(
     refuse_waiting_connections(listener)  # which is closed
 
 
+@contextmanager
+def descriptor_limit(soft: int) -> Iterator[None]:
+    before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, hard))
+
+
+async def test_who_waits_is_answered_also_if_there_are_descriptors_for_a_few_only():
+    with open_listener("127.0.0.1", 0) as listener:
+        waiting = [await asyncio.open_connection(*listener.getsockname()) for _ in range(20)]
+        for _, writer in waiting:
+            writer.write(REQUEST % b"any")
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        with descriptor_limit(lowest_free + 3):
+            turning = asyncio.create_task(asyncio.to_thread(refuse_waiting_connections, listener))
+            assert [(await answer(each))[0] for each in waiting] == [503] * 20
+            await turning
+
+
+async def test_who_waits_is_answered_also_on_a_descriptor_of_a_high_number():
+    with open_listener("127.0.0.1", 0) as listener, descriptor_limit(2048), ExitStack() as stack:
+        waiting = [await asyncio.open_connection(*listener.getsockname()) for _ in range(3)]
+        while (opened := os.dup(0)) < 1100:
+            stack.callback(os.close, opened)
+        stack.callback(os.close, opened)
+        turning = asyncio.create_task(asyncio.to_thread(refuse_waiting_connections, listener))
+        assert [(await answer(each))[0] for each in waiting] == [503] * 3
+        await turning
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can drop what begins a connection")
 async def test_before_a_listener_closes_no_new_connection_begins_and_those_that_had_begun_are_there():
     with open_listener("127.0.0.1", 0) as listener, ExitStack() as stack:
@@ -313,9 +436,7 @@ async def test_without_file_descriptors_connections_wait_and_the_log_says_so_onc
         for thread in threading.enumerate():
             if thread.name.endswith(" ahead"):  # it reads a file, whose descriptor would become free meanwhile
                 await asyncio.to_thread(thread.join)
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (kept[-1][1].get_extra_info("socket").fileno() + 8, hard))
-        try:
+        with descriptor_limit(kept[-1][1].get_extra_info("socket").fileno() + 8):
             waiting = socket.create_connection(one.address[:2])
             waiting.sendall(REQUEST % b"now")
             waiting.setblocking(False)
@@ -324,8 +445,6 @@ async def test_without_file_descriptors_connections_wait_and_the_log_says_so_onc
             with pytest.raises(BlockingIOError):
                 waiting.recv(1)
             await answered(kept)  # those that were accepted before are served
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         reader, writer = await asyncio.open_connection(sock=waiting)
         async with asyncio.timeout(60):
             await reader.readuntil(b'"done"')
@@ -366,3 +485,25 @@ def test_a_process_ends_whatever_its_threads_do():
     command = [sys.executable, "-c", BUSY]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "said\n", "")
+
+
+# Ctrl-C while the program is still loading its commands.
+
+INTERRUPTED = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "agent.serve.cli.program":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from agent.serve.cli import main
+main()
+"""
+
+
+def test_ctrl_c_at_the_very_start_ends_the_program_without_a_traceback():
+    command = [sys.executable, "-c", INTERRUPTED, "--help"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

@@ -1,3 +1,5 @@
+import os
+import resource
 import threading
 
 from retrievers.core.circuit_breakers import FAILURE_THRESHOLD, OPEN_S, TRIAL_S, CircuitBreaker, CircuitBreakers
@@ -115,3 +117,21 @@ def test_each_source_has_its_own():
     for _ in range(FAILURE_THRESHOLD):
         breakers.of("web").record_failure()
     assert [name for name in ("vector", "web") if breakers.of(name).is_rejecting()] == ["web"]
+
+
+def test_failures_while_this_process_lacks_file_descriptors_do_not_count_against_the_source():
+    breaker = CircuitBreaker(failures=3)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + 2, hard))
+    try:
+        for _ in range(10):
+            assert breaker.admit()
+            breaker.record_failure()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert breaker.state == "closed"
+    for _ in range(3):
+        breaker.record_failure()
+    assert breaker.state == "open"

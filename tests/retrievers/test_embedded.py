@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import pwd
+import resource
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -32,6 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Takes part in the server until its stdin is closed.
 USER = """
 import sys
+from contextlib import suppress
 from pathlib import Path
 import psycopg
 from retrievers.postgres.server.embedded import EmbeddedServer
@@ -247,6 +250,31 @@ def test_a_process_without_file_descriptors_does_not_take_the_server_for_dead(
     with monkeypatch.context() as context:
         context.setattr(Path, "read_text", refuse)
         assert not server.revive()
+    server.stop()
+
+
+@pytest.mark.parametrize("free", [1, 2])
+def test_a_server_that_was_killed_is_revived_once_there_are_file_descriptors_again(home: Path, free: int):
+    server = EmbeddedServer(home, VERSION)
+    server.start()
+    pid = postmaster(home)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    while alive(pid):
+        time.sleep(0.02)
+
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + free, hard))
+    try:
+        with suppress(Unavailable):
+            server.revive()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    server.revive()
+    assert ask(server, "SELECT 42") == 42
     server.stop()
 
 

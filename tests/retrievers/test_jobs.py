@@ -533,6 +533,7 @@ class Earlier(JobQueue):
         return None
 
 
+@pytest.mark.usefixtures("sparing_log")
 async def test_a_worker_of_an_earlier_version_accepts_jobs_takes_none_and_goes_on(
     database: Database, caplog: pytest.LogCaptureFixture
 ):

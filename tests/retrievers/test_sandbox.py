@@ -291,6 +291,26 @@ async def test_at_the_end_of_this_process_those_that_read_end_too(sandbox: Sandb
     assert not await asyncio.to_thread(os.path.exists, process._folder)
 
 
+async def test_at_the_end_of_this_process_one_that_does_not_end_is_left(sandbox: Sandbox):
+    begun, loop = asyncio.Event(), asyncio.get_running_loop()
+    send = _Process.send
+
+    def sent(self: _Process, *given: Any) -> None:
+        send(self, *given)
+        loop.call_soon_threadsafe(begun.set)
+
+    with patch.object(_Process, "send", sent), patch.object(_Process, "kill"):  # the kernel takes long to end it
+        reading = asyncio.create_task(sandbox.run_in_thread(lambda is_cancelled: run(sandbox, "sleep", is_cancelled)))
+        await begun.wait()
+        (process,) = sandbox._busy
+        await asyncio.to_thread(pool.end_processes)
+        assert process.is_alive
+
+    process.kill()
+    with pytest.raises((BadDocument, Unavailable)):
+        await reading
+
+
 async def test_where_no_process_can_be_started_the_file_is_read_later(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ):

@@ -15,10 +15,12 @@ from agent.retrieval.rerank.lexical_overlap import lexical_overlap
 from agent.retrieval.rerank.reranker import Reranker, normalise_scores, sort_by_score, validate_scores
 from retrievers.core.circuit_breakers import CircuitBreaker
 from retrievers.core.errors import Unavailable
+from retrievers.core.log_filter import RepetitionFilter
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import ChunkId
 
 _log = logging.getLogger(__name__)
+_log.addFilter(RepetitionFilter())
 # Without a handler configured by the program, the lines would go straight to stderr.
 _log.addHandler(logging.NullHandler())
 

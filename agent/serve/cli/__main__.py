@@ -1,5 +1,5 @@
 """`python -m agent.serve.cli` runs `signalbox`."""
 
-from agent.serve.cli.program import main
+from agent.serve.cli import main
 
 main()

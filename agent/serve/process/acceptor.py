@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import os
 import resource
 import socket
 from typing import TYPE_CHECKING, Any
 
+from retrievers.core.descriptors import are_descriptors_scarce
 from retrievers.core.log_filter import RepetitionFilter
 
 if TYPE_CHECKING:
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 # need them.
 _RESERVED_DESCRIPTORS = 64
 _REST_S = 0.5
+# At shutdown, connections close all the time, and those that wait must be accepted within the grace period.
+_STOPPING_REST_S = 0.02
 _MOST_IN_A_ROW = 64
+# A turn adds at most this part of the connections that were accepted since none was waiting, so that the processes stay
+# balanced: 1/32.
+_PARTS_PER_TURN = 32
 
 _log = logging.getLogger(__name__)
 _log.addFilter(RepetitionFilter())
@@ -34,15 +39,16 @@ class Acceptor:
     async def close(self) -> None:
         """Accept the waiting connections and close the socket.
 
-        When the last process closes the socket, the kernel resets all waiting connections and loses their requests.
+        When the last process closes the socket, the kernel resets all waiting connections and loses their requests. If
+        this call is cancelled, the socket stays open, and `listening_socket.refuse_waiting_connections` answers them.
         """
         self._task.cancel()
         try:
             await self._accept_waiting()
-        finally:
             self._listener.close()
-        while self._handling:
-            await asyncio.wait(self._handling)
+        finally:
+            while self._handling:
+                await asyncio.wait(self._handling)
 
     async def _accept(self) -> None:
         while True:
@@ -51,15 +57,19 @@ class Acceptor:
 
     async def _accept_waiting(self) -> None:
         """Accept until no connection is waiting."""
-        in_a_row = 0
+        in_a_row, next_turn = 0, 0
         while True:
+            # The more connections are waiting, the more are accepted per turn: otherwise many would wait for seconds.
+            if in_a_row >= next_turn:
+                await self._server.wait_for_turn()
+                next_turn = in_a_row + 1 + in_a_row // _PARTS_PER_TURN
             # Accept many at once: on a busy machine the next chance comes late.
-            await self._server.wait_for_turn()
-            if in_a_row == _MOST_IN_A_ROW:
+            if in_a_row and in_a_row % _MOST_IN_A_ROW == 0:
                 await asyncio.sleep(0)
-                in_a_row = 0
             try:
-                self._check_descriptors()
+                if are_descriptors_scarce(_RESERVED_DESCRIPTORS):
+                    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+                    raise OSError(0, f"nearly all {limit} file descriptors are in use; raise the limit (ulimit -n)")
                 accepted, _ = self._listener.accept()
             except BlockingIOError:
                 return
@@ -67,19 +77,11 @@ class Acceptor:
                 continue  # the client has already gone
             except OSError as error:
                 _log.warning("no connection can be accepted, new ones wait: %s", error.strerror)
-                await asyncio.sleep(_REST_S)
+                await asyncio.sleep(_STOPPING_REST_S if self._server.should_exit else _REST_S)
             else:
                 in_a_row += 1
                 accepted.setblocking(False)
                 self._handle(accepted)
-
-    def _check_descriptors(self) -> None:
-        """Raise OSError if another connection would take a reserved file descriptor."""
-        lowest_free = os.dup(self._listener.fileno())  # the kernel returns the lowest free number
-        os.close(lowest_free)
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if limit != resource.RLIM_INFINITY and lowest_free >= limit - min(_RESERVED_DESCRIPTORS, limit // 4):
-            raise OSError(0, f"nearly all {limit} file descriptors are in use; raise the limit (ulimit -n)")
 
     def _handle(self, accepted: socket.socket) -> None:
         connection = self._server.create_protocol()

@@ -67,7 +67,8 @@ def main() -> None:
     The arguments are the file descriptors of the listening socket, of the socket to the supervisor and of the counts,
     the number of this process, and the number of processes.
     """
-    signal.signal(signal.SIGTERM, lambda signalled, frame: sys.exit(128 + signalled))
+    for sent in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sent, lambda signalled, frame: sys.exit(128 + signalled))
     listener, end, counted, number, processes = map(int, sys.argv[1:])
     counts = ConnectionCounts(counted, processes)
 

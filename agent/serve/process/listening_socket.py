@@ -16,6 +16,7 @@ BACKLOG = 1024
 """Maximum number of connections waiting to be accepted."""
 _HANDSHAKE_S = 0.1
 _TURNED_AWAY_WITHIN_S = 1.0
+_ROOM_WITHIN_S = 0.1
 _SO_ATTACH_FILTER = 26
 # A classic BPF program of (code, jump if true, jump if false, value): load byte 13 of the TCP header (the flags), drop
 # the packet if SYN is set, otherwise keep it.
@@ -68,32 +69,53 @@ def refuse_waiting_connections(listener: socket.socket) -> None:
 
     Otherwise the kernel would reset them when the socket is closed, and their requests would be lost.
     """
-    waiting = []
-    with suppress(OSError):  # no connection is waiting, or the socket is already closed
-        listener.setblocking(False)
-        while True:
-            connection, _ = listener.accept()
-            waiting.append(connection)
-            with suppress(OSError):  # the client is gone
-                connection.sendall(_stopping())
-                connection.shutdown(socket.SHUT_WR)
-    # Closing a socket before its client does resets it, and the answer is lost.
+    # Closing a socket before its client does resets it, and the answer is lost. So the sockets stay open for a while.
+    answered: dict[int, socket.socket] = {}
+    arrived = select.poll()  # unlike `select.select`, it takes any descriptor number
     ends = time.monotonic() + _TURNED_AWAY_WITHIN_S
-    while waiting and (left := ends - time.monotonic()) > 0:
-        ready, _, _ = select.select(waiting, [], [], left)
-        for connection in ready:
-            with suppress(BlockingIOError):
-                if not _read(connection):
-                    connection.close()
-                    waiting.remove(connection)
-    for connection in waiting:
+    with suppress(OSError):  # the socket is already closed
+        listener.setblocking(False)
+        while (left_s := ends - time.monotonic()) > 0:
+            lacks_descriptors = False
+            try:
+                while True:
+                    connection = _accept_and_refuse(listener)
+                    answered[connection.fileno()] = connection
+                    arrived.register(connection, select.POLLIN)
+            except BlockingIOError:
+                if not answered:
+                    break
+            except ConnectionError:
+                continue  # the client has already gone
+            except OSError:
+                if not answered:
+                    raise
+                lacks_descriptors = True
+            ready = arrived.poll(1000 * min(left_s, _ROOM_WITHIN_S))
+            finished = [descriptor for descriptor, _ in ready if not _read(answered[descriptor])]
+            if lacks_descriptors and not ready:
+                finished = list(answered)  # they have read their answer, or never will: make room for the others
+            for descriptor in finished:
+                arrived.unregister(descriptor)
+                answered.pop(descriptor).close()
+    for connection in answered.values():
         connection.close()
+
+
+def _accept_and_refuse(listener: socket.socket) -> socket.socket:
+    """Accept a connection, and send all that it gets. Raises OSError if none is waiting or none can be accepted."""
+    connection, _ = listener.accept()
+    connection.setblocking(False)
+    with suppress(OSError):  # the client is gone
+        connection.sendall(_stopping())
+        connection.shutdown(socket.SHUT_WR)
+    return connection
 
 
 def _read(connection: socket.socket) -> bytes:
     try:
         return connection.recv(65_536)
-    except ConnectionError:
+    except OSError:  # the client is gone
         return b""
 
 

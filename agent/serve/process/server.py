@@ -6,11 +6,12 @@ import math
 import os
 import signal
 import socket
+import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import h11
 import uvicorn
@@ -41,7 +42,7 @@ _HEAD_WITHIN_S = 10.0
 # Longer than clients and load balancers keep an idle connection (mostly 60 s at most: nginx, AWS), because the side
 # that closes first may lose a request in transit.
 _KEPT_S = 75
-# Seconds to read data that arrived while the machine was busy, before an idle connection is closed.
+# Seconds that a busy process gets to read the bytes that have arrived on an idle connection, before it looks again.
 _READ_S = 0.02
 # Seconds a kept connection stays open at shutdown: a request may be in transit.
 _LAST_REQUEST_S = 0.5
@@ -97,7 +98,8 @@ class Server(uvicorn.Server):
     """uvicorn's server, with this service's way to accept connections, shut down, log and answer errors.
 
     At shutdown, requests that wait at the gates (see `Gates`) are rejected at once. Running requests have GRACE_S
-    seconds to finish and then get a 503. Running jobs have GRACE_S too, and are then returned to the queue.
+    seconds to finish and then get a 503. Running jobs have GRACE_S too, and are then returned to the queue. A second
+    Ctrl-C ends these seconds at once.
     """
 
     def __init__(self, app: FastAPI) -> None:
@@ -140,15 +142,9 @@ class Server(uvicorn.Server):
         jobs = asyncio.ensure_future(self._stop_jobs(self._grace_s))
         for connection in self._open_connections:
             connection.shutdown()
-        try:
-            async with asyncio.timeout(self._grace_s):
-                for listener in sockets or ():
-                    await self.finish_handshakes(listener)
-                for acceptor in self._acceptors:
-                    await acceptor.close()
-                await self._wait_for_connections()
-        except TimeoutError:
-            _log.warning("%d running requests did not finish in time: they get a 503", len(self.server_state.tasks))
+        if not await self._ends_in_grace(self._finish_requests(sockets or ())):
+            if unfinished := len(self.server_state.tasks):
+                _log.warning("%d running requests did not finish in time: they get a 503", unfinished)
             for task in self.server_state.tasks:
                 task.cancel()
             # A cancelled request sends its 503 itself. If it takes too long, its connection sends the 503 in its place.
@@ -169,10 +165,31 @@ class Server(uvicorn.Server):
         """The open connections."""
         return [one for one in self.server_state.connections if isinstance(one, HttpProtocol)]
 
+    async def _finish_requests(self, listeners: Iterable[socket.socket]) -> None:
+        """Accept the connections that are waiting, and wait until no connection and no request is left."""
+        for listener in listeners:
+            await self.finish_handshakes(listener)
+        for acceptor in self._acceptors:
+            await acceptor.close()
+        await self._wait_for_connections()
+
+    async def _ends_in_grace(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Wait for the work for at most GRACE_S seconds, or until a second Ctrl-C. Then cancel it and return False."""
+        task = asyncio.create_task(work)
+        ends = self._grace_s + time.monotonic()
+        while not (task.done() or self.force_exit) and (left_s := ends - time.monotonic()) > 0:
+            await asyncio.wait({task}, timeout=min(left_s, _POLL_S))
+        task.cancel()
+        await asyncio.wait({task})
+        if task.cancelled():
+            return False
+        task.result()  # raises its error
+        return True
+
     async def _wait_for_connections(self) -> None:
-        """Wait until no connection and no request is left, or until a second Ctrl-C."""
+        """Wait until no connection and no request is left."""
         state = self.server_state
-        while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110 - uvicorn has no event
+        while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn has no event
             await asyncio.sleep(_POLL_S)
 
     async def finish_handshakes(self, listener: socket.socket) -> None:
@@ -231,8 +248,9 @@ class HttpProtocol(H11Protocol):
         self._server.count_connection(self, open=False)
 
     def timeout_keep_alive_handler(self) -> None:
-        """See uvicorn. Wait `_READ_S` before closing: a request that has arrived but was not read is still answered."""
-        self.timeout_keep_alive_task = self.loop.call_later(_READ_S, super().timeout_keep_alive_handler)
+        """See uvicorn. Do not close while unread bytes are there: they may be a request, which is still answered."""
+        if not self.transport.close_unless_unread():  # type: ignore[attr-defined]
+            self._restart_idle_timer(_READ_S)
 
     def close_after_response(self) -> None:
         """Close the connection after its next answer, which says `Connection: close`; the client then reconnects."""
@@ -291,8 +309,10 @@ class HttpProtocol(H11Protocol):
             self._head_timer = None
 
     def _on_head_timeout(self) -> None:
-        if not self.transport.is_closing():
-            self.send_400_response("") if self._has_partial_head() else self.transport.close()
+        if self._has_partial_head() and not self.transport.is_closing():
+            self.send_400_response("")
+        elif not self.transport.close_unless_unread():  # type: ignore[attr-defined]
+            self._head_timer = self.loop.call_later(_READ_S, self._on_head_timeout)
 
     def send_400_response(self, msg: str) -> None:
         """See uvicorn."""

@@ -174,7 +174,11 @@ class Supervisor:
 
     async def _start(self, number: int, channel: socket.socket) -> Process:
         # Use this process's import path, not the folder in which the command was started.
-        code = f"import sys; sys.path[:] = {sys.path!r}; from agent.serve.process.child import main; main()"
+        # A second Ctrl-C while it is still loading ends it without a traceback.
+        code = (
+            "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+            f"sys.path[:] = {sys.path!r}; from agent.serve.process.child import main; main()"
+        )
         descriptors = self._listener.fileno(), channel.fileno(), self._shared.fileno()
         return await asyncio.create_subprocess_exec(
             sys.executable, "-c", code, *map(str, (*descriptors, number, self._count)),

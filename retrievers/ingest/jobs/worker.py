@@ -11,6 +11,7 @@ from typing import Self
 from uuid import UUID
 
 from retrievers.core.errors import RetrievalError, Unavailable
+from retrievers.core.log_filter import RepetitionFilter
 from retrievers.ingest.jobs.delivery import Delivery
 from retrievers.ingest.jobs.delivery_queues import DeliveryQueue, DeliveryQueues
 from retrievers.ingest.jobs.job_queue import JobQueue
@@ -31,6 +32,7 @@ _MOST_LONG_TOTAL = 16
 """While more than this many jobs from the queue take long, no job is taken."""
 
 _log = logging.getLogger(__name__)
+_log.addFilter(RepetitionFilter())  # if a dependency fails, all jobs fail; each job keeps its own reason
 
 
 class Worker:

@@ -324,13 +324,13 @@ class EmbeddedServer:
         Raises:
             _Failed: the program failed; the message has the last line of its errors.
         """
-        # Not a pipe: a server that is started here would keep it open, and reading it would not end.
-        with tempfile.TemporaryFile() as output:
-            try:
+        try:
+            # Not a pipe: a server that is started here would keep it open, and reading it would not end.
+            with tempfile.TemporaryFile() as output:
                 # In a new session, so that Ctrl-C in the terminal does not stop a server that other processes use.
-                subprocess.run(
+                ended = subprocess.run(
                     [str(self._binaries() / command), *arguments],
-                    check=True,
+                    check=False,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -342,14 +342,14 @@ class EmbeddedServer:
                     start_new_session=True,
                     env={**{k: v for k, v in os.environ.items() if not k.startswith("PG")}, "LC_ALL": "C"},
                 )
-            except subprocess.CalledProcessError as error:
                 output.seek(0)
                 lines = output.read().decode(errors="replace").split("\n")
-                telling = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
-                said = (telling or [line for line in lines if line.strip()] or [f"exit code {error.returncode}"])[-1]
-                raise _Failed(f"{command}: {said.strip()[-200:]}") from error
-            except (OSError, subprocess.SubprocessError) as error:
-                raise _Failed(f"{command}: {error}") from error
+        except (OSError, subprocess.SubprocessError) as error:
+            raise _Failed(f"{command}: {error}") from error
+        if ended.returncode:
+            telling = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+            said = (telling or [line for line in lines if line.strip()] or [f"exit code {ended.returncode}"])[-1]
+            raise _Failed(f"{command}: {said.strip()[-200:]}")
 
 
 class _Failed(Exception):

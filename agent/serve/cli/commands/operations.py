@@ -48,8 +48,9 @@ def serve(
             exit_immediately(code)
         return code
 
-    # Until the server installs its own handler, exit with all cleanup, so that waiting connections get an answer.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # Until the server installs its own handlers, exit with all cleanup, so that waiting connections get an answer.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     return asyncio.run(run())
 
 
