@@ -291,6 +291,11 @@ def find_bad_response(error: BaseException | None) -> BadResponse | None:
     return error
 
 
+def wire_bytes(most_bytes: int) -> int:
+    """Return how many bytes of an answer may arrive: its head, a body of `most_bytes`, and what frames its chunks."""
+    return _MOST_HEAD_BYTES + 2 * most_bytes
+
+
 def too_long_error(most_bytes: int, of: str = "its answer") -> BadResponse:
     """Return the error to raise for a body with more than `most_bytes`.
 
