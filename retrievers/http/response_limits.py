@@ -1,4 +1,4 @@
-"""Limit the size of HTTP answers while they are read: bytes before and after decompression, JSON values, nesting.
+"""Limit the size of HTTP answers while they are read: bytes on the wire and after decompression, values, nesting.
 
 `limit_client` works with every asynchronous client of httpx or httpx2, so it also limits an SDK to which such a client
 is given. Parsing JSON blocks the event loop even in a thread. The time depends on the number of values more than on the
@@ -129,10 +129,20 @@ async def _traced(event: str, info: Mapping[str, Any]) -> None:
 
 
 def _bounded(read: _Read) -> _Read:
+    """Return `read` of a connection, limited to what the answer that arrives may take on the wire."""
+    most_bytes, arrived = _limits.get().bytes, 0
+
     async def read_bounded(most: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 (the library's name)
+        nonlocal most_bytes, arrived
         left = _head_left.get()
         if left is None:
-            return await read(most, timeout)
+            if arrived > wire_bytes(most_bytes):
+                raise too_long_error(most_bytes)
+            data = await read(most, timeout)
+            arrived += len(data)
+            return data
+        # Read here, because the body may be read in a task for which other limits are set.
+        most_bytes, arrived = _limits.get().bytes, 0
         if left <= 0:
             raise BadResponse(f"the head of its answer is longer than {_MOST_HEAD_BYTES >> 10} KiB")
         data = await read(min(most, _HEAD_PIECE_BYTES), timeout)
@@ -188,10 +198,10 @@ class BodyReader:
             BadAnswer: the body exceeds a limit or cannot be decompressed.
         """
         self._received += len(part)
+        self._check_size()
         for piece in self._unpacked(part):
             self.size += len(piece)
-            if max(self._received, self.size) > self._limits.bytes:
-                raise too_long_error(self._limits.bytes, self._of)
+            self._check_size()
             self._left -= _values_in(piece)
             if self._left < 0:
                 raise BadResponse(f"{self._of} holds more than {self._limits.values:,} values")
@@ -203,13 +213,20 @@ class BodyReader:
     async def read(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """Yield the decompressed pieces of a body whose bytes arrive as `parts`. Raises like `pieces`."""
         number = 0
+        # Reading parts that have already arrived never waits. Millions of them would stop all other tasks.
         async for part in parts:
+            number += 1  # a part may hold no piece
+            if number % _PARTS_PER_TURN == 0:
+                await asyncio.sleep(0)
             for piece in self.pieces(part):
                 yield piece
                 number += 1
                 if self._event or number % _PARTS_PER_TURN == 0:
-                    # Reading parts that have already arrived never waits. Millions of them would stop all other tasks.
                     await asyncio.sleep(0)
+
+    def _check_size(self) -> None:
+        if max(self._received, self.size) > self._limits.bytes:
+            raise too_long_error(self._limits.bytes, self._of)
 
     def _unpacked(self, part: bytes) -> Iterator[bytes]:
         if self._unpacker is None:
