@@ -9,11 +9,15 @@ Returned = TypeVar("Returned")
 _left: set[asyncio.Future[Any]] = set()
 
 
-async def wait_within(work: Awaitable[Returned], timeout_s: float) -> Returned:
+async def wait_within(work: Awaitable[Returned], timeout_s: float | None) -> Returned:
     """Return the result of the work if it ends in time.
 
     If the work is late or the caller is cancelled, the work is cancelled, but its end is not awaited: a database driver
-    takes seconds to cancel a query on a server that does not answer.
+    takes seconds to cancel a query on a server that does not answer. The work is cancelled only once, however many
+    timeouts the caller is under: a second cancellation would interrupt the closing of a connection, which stays open.
+
+    Args:
+        timeout_s: None for no timeout.
 
     Raises:
         TimeoutError: the work did not end in time.
@@ -22,7 +26,7 @@ async def wait_within(work: Awaitable[Returned], timeout_s: float) -> Returned:
     task = asyncio.ensure_future(work)
     in_time = False
     try:
-        in_time = bool((await asyncio.wait({task}, timeout=max(timeout_s, 0)))[0])
+        in_time = bool((await asyncio.wait({task}, timeout=timeout_s and max(timeout_s, 0)))[0])
     finally:
         if not in_time:
             abandon_task(task)
@@ -37,6 +41,11 @@ async def wait_within(work: Awaitable[Returned], timeout_s: float) -> Returned:
 def abandon_task(task: asyncio.Future[Any]) -> None:
     """Cancel a task whose result is no longer needed, without waiting for its end."""
     task.cancel()
+    keep_task(task)
+
+
+def keep_task(task: asyncio.Future[Any]) -> None:
+    """Let a task run to its end although nobody waits for it; its error is ignored."""
     # The event loop holds tasks only by weak references: without this one, the task could be collected before it ends.
     _left.add(task)
     task.add_done_callback(_forget)

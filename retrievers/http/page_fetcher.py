@@ -21,6 +21,7 @@ from http.client import responses
 import httpcore2
 
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable
+from retrievers.core.timeouts import wait_within
 from retrievers.http.page_extraction import extract_page
 from retrievers.http.public_addresses import address_refusal
 from retrievers.http.response_limits import HEAD_LIMIT, BadResponse, BodyReader, ResponseLimits
@@ -130,8 +131,7 @@ class Fetcher:
         if (known := self._cache.get(target.url)) is not None:
             return known
         try:
-            async with asyncio.timeout(timeout_s):
-                page = await self._page(target)
+            page = await wait_within(self._page(target), timeout_s)
         except TimeoutError:
             raise Unavailable(target.host, f"no page arrived within {timeout_s:.3g} s") from None
         self._cache.put(target.url, page)

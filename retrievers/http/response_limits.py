@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from retrievers.core.json_limits import JsonLimits, json_refusal
+from retrievers.core.timeouts import keep_task, wait_within
 
 MOST_LEVELS = 50
 """Maximum nesting of lists and objects."""
@@ -35,6 +36,7 @@ _MOST_HEAD_BYTES = 32 << 10
 """Maximum size of status line and headers, including all interim answers (100 Continue) before them."""
 _HEAD_PIECE_BYTES = 8 << 10
 """Maximum piece of a head read at once. The library parses all interim answers in it in one go, 40 µs each."""
+_LATER_S = 5.0
 _CONTAINERS = (dict, list)
 _Value = TypeVar("_Value")
 _Read = Callable[[int, float | None], Awaitable[bytes]]
@@ -71,6 +73,7 @@ DEFAULT_RESPONSE_LIMITS = ResponseLimits()
 _limits: ContextVar[ResponseLimits] = ContextVar("limits", default=DEFAULT_RESPONSE_LIMITS)
 _head_left: ContextVar[int | None] = ContextVar("head_left", default=None)
 """How many more bytes of the head (status line and headers) may be read; None while no head is being read."""
+_answers: ContextVar[list[Any] | None] = ContextVar("answers", default=None)
 _ends_at: ContextVar[float] = ContextVar("ends_at", default=math.inf)
 
 
@@ -82,6 +85,19 @@ def use_limits(bytes: int, values: float) -> Iterator[None]:
         yield
     finally:
         _limits.reset(token)
+
+
+@contextmanager
+def collect_answers(answers: list[Any]) -> Iterator[None]:
+    """Append the httpx response of each request that a limited client sends inside the block.
+
+    It is meant for an SDK that keeps the response of a stream to itself, so that its user could not close it.
+    """
+    token = _answers.set(answers)
+    try:
+        yield
+    finally:
+        _answers.reset(token)
 
 
 @contextmanager
@@ -107,15 +123,42 @@ def limit_client(client: Any) -> None:
 
     Requests accept only gzip or no compression. An answer that exceeds a limit raises `BadResponse` while it is read,
     and the connection is closed. The body of an error is cut at 16 KiB.
+
+    Requests are sent and answers read in tasks of their own, which are cancelled only once. The timeouts of the client
+    end later than those of its user, because both at once would interrupt the closing of the connection, too.
     """
     if _limit_answer not in client.event_hooks["response"]:
+        client.send = _in_own_task(client.send)
         client.event_hooks["request"].append(_prepare)
         client.event_hooks["response"].append(_limit_answer)
 
 
 async def _prepare(request: Any) -> None:
     request.headers["Accept-Encoding"] = "gzip"
-    request.extensions = {**request.extensions, **HEAD_LIMIT}
+    timeouts = request.extensions.get("timeout", {})
+    later = {name: timeout_s and timeout_s + _LATER_S for name, timeout_s in timeouts.items()}
+    request.extensions = {**request.extensions, "timeout": later, **HEAD_LIMIT}
+
+
+def _in_own_task(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def sent(*args: Any, **kwargs: Any) -> Any:
+        task = asyncio.ensure_future(send(*args, **kwargs))
+        try:
+            return await wait_within(task, None)
+        except asyncio.CancelledError:
+            if task.done() and not task.cancelled() and task.exception() is None:
+                # The answer and the cancellation came at the same time.
+                keep_task(asyncio.ensure_future(task.result().aclose()))
+            raise
+
+    return sent
+
+
+async def _read_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield the parts of a body, each read in a task of its own."""
+    parts = aiter(stream)
+    while (part := await wait_within(anext(parts, None), None)) is not None:
+        yield part
 
 
 async def _traced(event: str, info: Mapping[str, Any]) -> None:
@@ -160,6 +203,8 @@ async def _limit_answer(response: Any) -> None:
     # openai 2 and litellm use httpx, openai 3 and signalbox use httpx2. Each accepts only streams of its own class.
     library = type(response).__module__.partition(".")[0]
     response.stream = _body_class(library)(response)
+    if (answers := _answers.get()) is not None:
+        answers.append(response)
 
 
 @cache
@@ -254,13 +299,15 @@ class _BoundedBody:
         self._meter = BodyReader(_limits.get(), packed=packed == "gzip", event=event)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._meter.read(self._stream):
+        async for piece in self._meter.read(_read_parts(self._stream)):
             yield piece
             if self._meter.size >= self._most:
                 return
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        closing = asyncio.ensure_future(self._stream.aclose())
+        keep_task(closing)
+        await asyncio.shield(closing)
 
 
 async def run_off_loop(read: Callable[[bytes], _Value], data: bytes) -> _Value:
