@@ -9,15 +9,11 @@ Returned = TypeVar("Returned")
 _left: set[asyncio.Future[Any]] = set()
 
 
-async def wait_within(work: Awaitable[Returned], timeout_s: float | None) -> Returned:
+async def wait_within(work: Awaitable[Returned], timeout_s: float) -> Returned:
     """Return the result of the work if it ends in time.
 
     If the work is late or the caller is cancelled, the work is cancelled, but its end is not awaited: a database driver
-    takes seconds to cancel a query on a server that does not answer. The work is cancelled only once, however many
-    timeouts the caller is under: a second cancellation would interrupt the closing of a connection, which stays open.
-
-    Args:
-        timeout_s: None for no timeout.
+    takes seconds to cancel a query on a server that does not answer.
 
     Raises:
         TimeoutError: the work did not end in time.
@@ -26,7 +22,7 @@ async def wait_within(work: Awaitable[Returned], timeout_s: float | None) -> Ret
     task = asyncio.ensure_future(work)
     in_time = False
     try:
-        in_time = bool((await asyncio.wait({task}, timeout=timeout_s and max(timeout_s, 0)))[0])
+        in_time = bool((await asyncio.wait({task}, timeout=max(timeout_s, 0)))[0])
     finally:
         if not in_time:
             abandon_task(task)
@@ -36,6 +32,22 @@ async def wait_within(work: Awaitable[Returned], timeout_s: float | None) -> Ret
         # A plain CancelledError would look like a cancellation of the whole request.
         raise ConnectionAbortedError
     return task.result()
+
+
+async def run_in_own_task(work: Awaitable[Returned]) -> Returned:
+    """Return the result of the work, which is cancelled at most once, and then awaited.
+
+    The caller may be under several timeouts. A second cancellation would interrupt the closing of a connection, which
+    the first one began, and the connection would stay open. It only ends the waiting here.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            abandon_task(task)
+            await asyncio.wait({task})
+        raise
 
 
 def abandon_task(task: asyncio.Future[Any]) -> None:

@@ -21,7 +21,7 @@ from http.client import responses
 import httpcore2
 
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable
-from retrievers.core.timeouts import wait_within
+from retrievers.core.timeouts import run_in_own_task
 from retrievers.http.page_extraction import extract_page
 from retrievers.http.public_addresses import address_refusal
 from retrievers.http.response_limits import HEAD_LIMIT, BadResponse, BodyReader, ResponseLimits
@@ -131,7 +131,8 @@ class Fetcher:
         if (known := self._cache.get(target.url)) is not None:
             return known
         try:
-            page = await wait_within(self._page(target), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                page = await run_in_own_task(self._page(target))
         except TimeoutError:
             raise Unavailable(target.host, f"no page arrived within {timeout_s:.3g} s") from None
         self._cache.put(target.url, page)

@@ -18,8 +18,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
-from retrievers.core.json_limits import JsonLimits, json_refusal
-from retrievers.core.timeouts import keep_task, wait_within
+from retrievers.core.json_limits import JsonLimits, json_refusal, whole_number
+from retrievers.core.timeouts import keep_task, run_in_own_task
 
 MOST_LEVELS = 50
 """Maximum nesting of lists and objects."""
@@ -144,7 +144,7 @@ def _in_own_task(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
     async def sent(*args: Any, **kwargs: Any) -> Any:
         task = asyncio.ensure_future(send(*args, **kwargs))
         try:
-            return await wait_within(task, None)
+            return await run_in_own_task(task)
         except asyncio.CancelledError:
             if task.done() and not task.cancelled() and task.exception() is None:
                 # The answer and the cancellation came at the same time.
@@ -157,7 +157,7 @@ def _in_own_task(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
 async def _read_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """Yield the parts of a body, each read in a task of its own."""
     parts = aiter(stream)
-    while (part := await wait_within(anext(parts, None), None)) is not None:
+    while (part := await run_in_own_task(anext(parts, None))) is not None:
         yield part
 
 
@@ -316,7 +316,7 @@ async def run_off_loop(read: Callable[[bytes], _Value], data: bytes) -> _Value:
 
 
 def parse_json(data: bytes) -> Any:
-    """Parse JSON text. Takes up to 50 ms.
+    """Parse JSON text. Takes up to 50 ms. Numbers out of range become infinite.
 
     Raises:
         BadAnswer: the JSON has too many values or is nested too deeply.
@@ -324,7 +324,7 @@ def parse_json(data: bytes) -> Any:
     """
     check_json_size(data)
     try:
-        value = json.loads(data)
+        value = json.loads(data, parse_int=whole_number)
     except RecursionError:
         raise BadResponse(f"its answer has more than {MOST_LEVELS} levels") from None
     _check_levels(value)

@@ -190,6 +190,13 @@ async def test_an_answer_is_bounded_however_it_is_packed(client: JsonClient, bod
     assert len(server.requests) == 1
 
 
+async def test_whole_numbers_of_thousands_of_digits_are_not_computed(client: JsonClient):
+    body = "[" + ",".join(["9" * 4299, "-" + "9" * 4000, "9" * 300, "5", '"' + "9" * 4299 + '"']) + "]"
+    with ScriptedServer(faults=[Fault(body=body)], other=lambda _: {}) as server:
+        found = await client.request_json("GET", f"{server.root_url}/x")
+    assert found == [math.inf, -math.inf, 10**300 - 1, 5, "9" * 4299]
+
+
 @pytest.mark.parametrize(
     ("head", "piece"),
     [
