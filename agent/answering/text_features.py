@@ -1,6 +1,8 @@
 """Extract the features by which sentences are compared: words, numbers, names, negations, in English and Chinese."""
 
+import math
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -213,12 +215,23 @@ class PassageFeatures:
     texts: tuple[str, ...]
 
 
-def extract_passage_features(passage: str) -> PassageFeatures:
-    """Return the features of a passage as the prompt shows it, with title and metadata in its first lines."""
+def extract_passage_features(passage: str, deadline: float = math.inf) -> PassageFeatures:
+    """Return the features of a passage as the prompt shows it, with title and metadata in its first lines.
+
+    Raises:
+        TimeoutError: `deadline` of `time.monotonic()` has passed.
+    """
     text = _HARD_WRAP.sub(" ", passage)
     texts = tuple(text[span.start : span.end] for span in sentence_spans(text, code=True))
     features = []
     for one in texts:
+        check_time(deadline)
         said = extract_features(one)
         features.append(replace(said, numbers=said.numbers | spelled_numbers(one)))
     return PassageFeatures(features[0] if features else NO_FEATURES, tuple(features), texts)
+
+
+def check_time(deadline: float) -> None:
+    """Raise TimeoutError if `deadline` of `time.monotonic()` has passed."""
+    if time.monotonic() >= deadline:
+        raise TimeoutError
