@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agent.answering import faithfulness_judge
+from agent.answering import faithfulness_check, faithfulness_judge
 from agent.answering.decision_record import DecisionRecord
 from agent.answering.faithfulness_check import check_sentences, faithfulness, says_answer_missing, split_answer
 from agent.answering.link_guard import LinkGuard, guard_links
@@ -41,7 +41,7 @@ NO_MODEL = (
     "此问无需检索，也没有模型作答。",
 )
 """Fixed texts, each as (English, Chinese)."""
-_CHECK_S = 0.3
+_CHECK_S = 0.2
 """Minimum seconds for the check, even if the answer has used up its time."""
 _PATIENCE = 0.6
 """Share of `timeout_s` of the settings after which a model that has not begun to answer counts as failed.
@@ -250,7 +250,7 @@ class Answerer:
     ) -> Answer:
         """Return the answer with a verdict on each sentence, by rules and, if requested, a model. Its text is the same.
 
-        `degraded` gets "check_cut" if time ran out, "judge_unavailable" if the model failed; then the rules decide.
+        `degraded` gets "check_cut" if the check was cut, "judge_unavailable" if the model failed; then rules decide.
         """
         by_then = max(deadline, time.monotonic() + _CHECK_S)
         found = await asyncio.to_thread(split_answer, answer.answer, len(decision.passages))
@@ -260,7 +260,7 @@ class Answerer:
             found = await check_sentences(
                 found, decision.passages, self.embedder, deadline=by_then, patience_s=self.settings.source_timeout_s
             )
-            if time.monotonic() >= by_then:
+            if time.monotonic() >= by_then or len(found) == faithfulness_check.MOST_SENTENCES:
                 degraded = (*degraded, "check_cut")
             if (request.judge or self.settings.judge) == "llm":
                 try:

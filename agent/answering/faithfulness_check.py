@@ -20,6 +20,7 @@ from agent.answering.text_features import (
     NO_FEATURES,
     PassageFeatures,
     TextFeatures,
+    check_time,
     extract_features,
     extract_passage_features,
     is_same_name,
@@ -51,6 +52,8 @@ _BOLD_LINE = re.compile(r"\*\*[^*]{1,100}[^*.!?。！？]\*\*")
 _FEWEST_WORDS = 2
 _MOST_COMPARED = 100
 """Maximum number of an answer's sentences that are embedded; they take some hundred milliseconds."""
+MOST_SENTENCES = 2000
+"""Maximum number of an answer's sentences that are checked."""
 _LONGEST = 4000
 """Maximum number of characters of a sentence that is judged."""
 _COURTESY = re.compile(
@@ -115,17 +118,25 @@ class SentenceSupport:
         return self.may_be_paraphrase and self.coverage >= _PARAPHRASED_FROM
 
 
-def measure_support(said: TextFeatures, passages: Sequence[PassageFeatures]) -> SentenceSupport:
-    """Return how far the passages support a sentence with the features `said`."""
+def measure_support(
+    said: TextFeatures, passages: Sequence[PassageFeatures], deadline: float = math.inf
+) -> SentenceSupport:
+    """Return how far the passages support a sentence with the features `said`.
+
+    Raises:
+        TimeoutError: `deadline` of `time.monotonic()` has passed.
+    """
     around = NO_FEATURES
     windows: list[tuple[TextFeatures, str]] = []
     for passage in passages:
+        check_time(deadline)
         around |= passage.head
         for first in range(max(1, len(passage.sentences) - _WIDTH + 1)):
             joined = reduce(or_, passage.sentences[first : first + _WIDTH], NO_FEATURES)
             windows.append((joined, " ".join(passage.texts[first : first + _WIDTH])))
     chosen, place = around, ""
     for number in range(_PLACES * len(passages)):
+        check_time(deadline)
         left = said.words - chosen.words
         best, text = max(windows, key=lambda one: len(left & one[0].words))
         if number and left.isdisjoint(best.words):
@@ -140,7 +151,9 @@ def measure_support(said: TextFeatures, passages: Sequence[PassageFeatures]) -> 
     counted = {thing for _, thing in chosen.counts}
     idle = said.worded - {ways for ways, thing in said.counts if thing in counted}
     missing = sorted(min(one) for one in said.numbers - idle if not one & ways)
-    missing += sorted(name for name in said.names - everything if not any(map(partial(is_same_name, name), everything)))
+    for name in sorted(said.names - everything):
+        check_time(deadline)
+        missing += [] if any(map(partial(is_same_name, name), everything)) else [name]
     single = (one for passage in passages for one in passage.sentences)
     nearest = max(single, key=lambda one: len(said.words & one.words), default=NO_FEATURES)
     missing += [f"not {' '.join(one)}" for one in sorted(_contradicted_negations(said, chosen))]
@@ -158,13 +171,13 @@ def _contradicted_negations(one: TextFeatures, other: TextFeatures) -> list[tupl
 
 
 def split_answer(answer: str, passages: int) -> tuple[AnswerSentence, ...]:
-    """Return the sentences of an answer with their citations, not yet judged.
+    """Return the first `MOST_SENTENCES` sentences of an answer with their citations, not yet judged.
 
     Args:
         passages: number of passages; citations of larger numbers are dropped.
     """
     found = []
-    for span in sentence_spans(answer):
+    for span in islice(sentence_spans(answer), MOST_SENTENCES):
         text = answer[span.start : span.end]
         numbers = tuple(n for n in cited_numbers(text) if 1 <= n <= passages)
         found.append(AnswerSentence(text=text, start=span.start, end=span.end, citations=numbers))
@@ -261,7 +274,9 @@ def _judge_by_wording(
                 for n in sentence.citations or range(1, len(passages) + 1)
             }
             one, close = (
-                _judge_cited(sentence, held) if sentence.citations else _judge_uncited(sentence, held, deadline)
+                _judge_cited(sentence, held, deadline)
+                if sentence.citations
+                else _judge_uncited(sentence, held, deadline)
             )
         except TimeoutError:
             one, close = sentence, None
@@ -274,30 +289,21 @@ def _passage_features(
 ) -> PassageFeatures:
     """Return the features of a passage, extracted once and kept in `known`. Raises TimeoutError after the deadline."""
     if number not in known:
-        _check_time(deadline)
-        known[number] = extract_passage_features(passages[number - 1])
+        known[number] = extract_passage_features(passages[number - 1], deadline)
     return known[number]
 
 
-def _measure_in_time(said: TextFeatures, passage: PassageFeatures, deadline: float) -> SentenceSupport:
-    """Return how far one passage supports a sentence with features `said`. Raises TimeoutError after the deadline."""
-    _check_time(deadline)
-    return measure_support(said, [passage])
-
-
-def _check_time(deadline: float) -> None:
-    if time.monotonic() >= deadline:
-        raise TimeoutError
-
-
 def _judge_cited(
-    sentence: AnswerSentence, cites: Mapping[int, PassageFeatures]
+    sentence: AnswerSentence, cites: Mapping[int, PassageFeatures], deadline: float
 ) -> tuple[AnswerSentence, _ParaphraseCandidate | None]:
-    """Return a sentence judged by all the passages it cites together, and the place to embed; None if there is none."""
+    """Return a sentence judged by all the passages it cites together, and the place to embed; None if there is none.
+
+    Raises TimeoutError after the deadline.
+    """
     held = list(cites.values())
     if not _comparable(sentence.text, held):
         return _judge_by_numbers(sentence, held), None
-    found = measure_support(extract_features(sentence.text), held)
+    found = measure_support(extract_features(sentence.text), held, deadline)
     close = _ParaphraseCandidate(found.place, sentence.citations) if found.may_be_paraphrase else None
     if found.is_undecided:
         return sentence, close
@@ -316,7 +322,7 @@ def _judge_uncited(
     comparable = {n: one for n, one in passages.items() if _comparable(sentence.text, [one])}
     if passages and not comparable:
         return _judge_by_numbers(sentence, list(passages.values())), None
-    looked = [(_measure_in_time(said, one, deadline), n) for n, one in comparable.items()]
+    looked = [(measure_support(said, [one], deadline), n) for n, one in comparable.items()]
     found, n = max(looked, key=lambda one: (not one[0].missing, one[0].coverage, -one[1]), default=(None, 0))
     if found is None:
         return sentence.model_copy(update={"supported": False, "score": 0.0}), None

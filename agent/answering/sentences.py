@@ -39,22 +39,21 @@ class SentenceSpan(NamedTuple):
     heading: bool = False
 
 
-def sentence_spans(text: str, *, code: bool = False) -> list[SentenceSpan]:
-    """Return the sentences in order, without list markers and horizontal rules. A line break always ends a sentence.
+def sentence_spans(text: str, *, code: bool = False) -> Iterator[SentenceSpan]:
+    """Yield the sentences in order, without list markers and horizontal rules. A line break always ends a sentence.
 
     Args:
         code: whether to include code blocks.
     """
-    found: list[SentenceSpan] = []
     at, fenced = 0, False
     for line in text.splitlines(keepends=True):
         if _FENCE.match(line):
             fenced = not fenced
         elif (code or not fenced) and not _RULE.fullmatch(line):
             heading = _HEADING.match(line) is not None
-            found += [SentenceSpan(at + start, at + end, heading) for start, end in _in_line(line)]
+            for start, end in _in_line(line):
+                yield SentenceSpan(at + start, at + end, heading)
         at += len(line)
-    return found
 
 
 def cited_numbers(text: str) -> list[int]:

@@ -1,6 +1,8 @@
 """Extract the features by which sentences are compared: words, numbers, names, negations, in English and Chinese."""
 
+import math
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -63,6 +65,8 @@ _NO_NEGATIONS = frozenset(
 """Words that begin with 不 ("not") but do not negate: 不同 ("different"). All others of two characters negate."""
 _SHORT = 40
 """Maximum characters of a text that is read as English without detecting its language, which needs a longer text."""
+_LONGEST_CACHED = 500
+"""Maximum characters of a text whose features are cached. Those of 4,000 characters take 100 KB."""
 _REACH = 2
 """Number of content words to which the negation or number before them applies."""
 _COUNTED_WITHIN = 60
@@ -110,10 +114,11 @@ NO_FEATURES = TextFeatures(frozenset(), frozenset(), frozenset(), frozenset())
 def extract_features(text: str) -> TextFeatures:
     """Return the features of one sentence, of an answer or of a passage."""
     # Passages were cleaned for the prompt, but quotations of them may not be.
-    return _read(_FRAME.sub("", _MARKUP.sub("", without_citations(sanitise_prompt_text(text)))))
+    bare = _FRAME.sub("", _MARKUP.sub("", without_citations(sanitise_prompt_text(text))))
+    return _read(bare) if len(bare) <= _LONGEST_CACHED else _read.__wrapped__(bare)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=2048)
 def _read(text: str) -> TextFeatures:
     text = nfkc(text)
     detected = detect_language(text) if len(text) > _SHORT else DEFAULT_LANGUAGE
@@ -213,12 +218,23 @@ class PassageFeatures:
     texts: tuple[str, ...]
 
 
-def extract_passage_features(passage: str) -> PassageFeatures:
-    """Return the features of a passage as the prompt shows it, with title and metadata in its first lines."""
+def extract_passage_features(passage: str, deadline: float = math.inf) -> PassageFeatures:
+    """Return the features of a passage as the prompt shows it, with title and metadata in its first lines.
+
+    Raises:
+        TimeoutError: `deadline` of `time.monotonic()` has passed.
+    """
     text = _HARD_WRAP.sub(" ", passage)
     texts = tuple(text[span.start : span.end] for span in sentence_spans(text, code=True))
     features = []
     for one in texts:
+        check_time(deadline)
         said = extract_features(one)
         features.append(replace(said, numbers=said.numbers | spelled_numbers(one)))
     return PassageFeatures(features[0] if features else NO_FEATURES, tuple(features), texts)
+
+
+def check_time(deadline: float) -> None:
+    """Raise TimeoutError if `deadline` of `time.monotonic()` has passed."""
+    if time.monotonic() >= deadline:
+        raise TimeoutError

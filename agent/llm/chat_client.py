@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from agent.llm.model import ModelFailed
-from retrievers.http.response_limits import parse_json, run_off_loop, use_limits
+from retrievers.core.timeouts import keep_task
+from retrievers.http.response_limits import collect_answers, parse_json, run_off_loop, use_limits
 from retrievers.http.sdk_limits import open_openai
 
 _LARGEST_WHOLE = 1 << 20
@@ -119,8 +120,11 @@ class LiteLLMChatClient:
     async def stream_events(self, body: dict[str, Any], timeout_s: float) -> AsyncGenerator[dict[str, Any]]:
         """Yield the decoded chunks; see `ChatClient.stream_events`."""
 
+        answers: list[Any] = []
+
         async def asked(litellm: Any) -> tuple[Any, _LastChunks]:
-            stream = await litellm.acompletion(**body, **self._options, timeout=timeout_s)
+            with collect_answers(answers):
+                stream = await litellm.acompletion(**body, **self._options, timeout=timeout_s)
             stream.chunks = kept = _LastChunks(stream.chunks)
             return stream, kept
 
@@ -136,15 +140,19 @@ class LiteLLMChatClient:
             return data if kept.state_usage else data | {"usage": None}
 
         async def close(_: Any) -> None:
-            await stream.aclose()
+            # Closing the stream of litellm is not enough: it forgets its answer when a chunk cannot be read.
+            for answer in answers:
+                await answer.aclose()
 
-        stream, kept = await _remote().run_in_litellm(asked)
         try:
+            stream, kept = await _remote().run_in_litellm(asked)
             while (made := await _remote().run_in_litellm(event)) is not DONE:
                 yield made
         finally:
             # Do not cancel the task at the timeout: if it is cancelled before litellm begins, the stream stays open.
-            await asyncio.wait({asyncio.ensure_future(_remote().run_in_litellm(close))}, timeout=_CLOSED_WITHIN_S)
+            closing = asyncio.ensure_future(_remote().run_in_litellm(close))
+            keep_task(closing)
+            await asyncio.wait({closing}, timeout=_CLOSED_WITHIN_S)
         yield DONE
 
     async def list_models(self, timeout_s: float) -> list[str] | None:

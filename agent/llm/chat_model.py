@@ -121,7 +121,9 @@ class ChatModel:
             raise ModelFailed("its answer broke off", fault="down")
         if piece := spoken.end():
             yield piece
-        self._thinks_first = self._thinks_first or has_unopened_reasoning(text)
+        if text:
+            # The last answer decides: an answer may mention the closing tag although its model does not think.
+            self._thinks_first = has_unopened_reasoning(text)
         made = calls.assembled_calls()
         if not strip_reasoning(text) and not made:
             raise ModelFailed("its answer is empty")

@@ -14,6 +14,7 @@ from typing import Self, TypeVar
 from agent.records.encoding import Json, encode_json, unpack_rankings
 from agent.records.trace import Trace
 from agent.types import Result
+from retrievers.core import process_memory
 from retrievers.core.errors import NotFound, Unavailable
 from retrievers.core.timeouts import wait_within
 from retrievers.core.types import ALL_PRINCIPALS, Viewer, unrestricted_viewer
@@ -92,6 +93,7 @@ class TraceStore:
         self._swept: OrderedDict[str, float] = OrderedDict()
         self._lost = 0
         self._works = True
+        self._is_large = False  # whether a trace was written whose memory is to be returned to the system
         self._closing = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
 
@@ -222,35 +224,43 @@ class TraceStore:
 
     async def _write(self) -> None:
         """Write traces in batches until the store is closed."""
-        while True:
-            batch = [await self._queue.get()]
-            if self._queue.qsize() < _BATCH:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), _GATHER_S)
-            while len(batch) < _BATCH and not self._queue.empty():
-                batch.append(self._queue.get_nowait())
-            traces = [one for one in batch if isinstance(one, Trace)]
-            tenants = dict.fromkeys(one if isinstance(one, str) else one.tenant for one in batch if one is not None)
-            try:
-                async with asyncio.timeout(_WRITE_S):
-                    await self._store(traces)
-                    for tenant in tenants:
-                        await self._sweep(tenant)
-                self._works = True
-            except Exception as error:
-                self._works = False
-                # An error must not end the loop, since no later trace would be stored. No caller waits: log it.
-                self._lost += sum((one.tenant, one.id) in self._waiting for one in traces)
-                if not self._lost:
-                    _log.warning("expired traces were not deleted: %s", type(error).__name__)
-                self._report_lost(type(error).__name__)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), _REST_S)
-            finally:
-                self._forget(traces)
-            self._report_lost("they arrived faster than the database could store them")
-            if None in batch:
-                return
+        while await self._write_batch():
+            if self._is_large:
+                self._is_large = False
+                await asyncio.to_thread(process_memory.release_memory)
+
+    async def _write_batch(self) -> bool:
+        """Wait for traces and write them; return False if the store is closed.
+
+        A method of its own, because its variables would otherwise keep the last traces alive until the next arrive.
+        """
+        batch = [await self._queue.get()]
+        if self._queue.qsize() < _BATCH:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), _GATHER_S)
+        while len(batch) < _BATCH and not self._queue.empty():
+            batch.append(self._queue.get_nowait())
+        traces = [one for one in batch if isinstance(one, Trace)]
+        tenants = dict.fromkeys(one if isinstance(one, str) else one.tenant for one in batch if one is not None)
+        try:
+            async with asyncio.timeout(_WRITE_S):
+                await self._store(traces)
+                for tenant in tenants:
+                    await self._sweep(tenant)
+            self._works = True
+        except Exception as error:
+            self._works = False
+            # An error must not end the loop, since no later trace would be stored. No caller waits: log it.
+            self._lost += sum((one.tenant, one.id) in self._waiting for one in traces)
+            if not self._lost:
+                _log.warning("expired traces were not deleted: %s", type(error).__name__)
+            self._report_lost(type(error).__name__)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), _REST_S)
+        finally:
+            self._forget(traces)
+        self._report_lost("they arrived faster than the database could store them")
+        return None not in batch
 
     def _report_lost(self, reason: str) -> None:
         if self._lost:
@@ -292,6 +302,7 @@ class TraceStore:
             # The other traces of the batch must be stored all the same.
             _log.warning("a trace was not stored: %s", type(error).__name__)
             return []
+        self._is_large |= sum(map(len, texts)) >= process_memory.LARGE_BYTES
         if sum(map(len, texts)) > _LONGEST_RECORD:
             _log.warning("a trace was not stored: it has more than %d characters", _LONGEST_RECORD)
             return []

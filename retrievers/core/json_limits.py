@@ -24,6 +24,9 @@ class JsonLimits:
 
 UNREADABLE = "it has brackets that are not closed, or nested too deeply"
 """The reason that `json_refusal` returns for brackets that no parser can read."""
+_MOST_DIGITS = 310
+"""Maximum number of digits of a whole number that is computed; the time grows with their square."""
+_DIGITS_AS_ZEROS = bytes(ord("0") if character in b"0123456789" else ord(" ") for character in range(256))
 _PIECE_BYTES = 128 << 10
 _TOO_DEEP = b"[" * 500
 
@@ -51,6 +54,16 @@ def json_refusal(raw: bytes, most: JsonLimits) -> str | None:
     if _longest_row(outside) > MOST_LISTS_IN_A_ROW:
         return f"an object in it has more than {MOST_LISTS_IN_A_ROW:,} lists"
     return None
+
+
+def whole_number(digits: str) -> float:
+    """Parse a whole number in JSON; infinite if it has more than `_MOST_DIGITS` digits. For `parse_int` of `json`."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
+
+
+def has_long_number(raw: bytes) -> bool:
+    """Return whether JSON has a number, or a text with a number, of more than `_MOST_DIGITS` digits in a row."""
+    return b"0" * (_MOST_DIGITS + 1) in raw.translate(_DIGITS_AS_ZEROS)
 
 
 def longest_run_of_lists(bare: bytes) -> int:

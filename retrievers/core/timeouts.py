@@ -34,9 +34,30 @@ async def wait_within(work: Awaitable[Returned], timeout_s: float) -> Returned:
     return task.result()
 
 
+async def run_in_own_task(work: Awaitable[Returned]) -> Returned:
+    """Return the result of the work, which is cancelled at most once, and then awaited.
+
+    The caller may be under several timeouts. A second cancellation would interrupt the closing of a connection, which
+    the first one began, and the connection would stay open. It only ends the waiting here.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            abandon_task(task)
+            await asyncio.wait({task})
+        raise
+
+
 def abandon_task(task: asyncio.Future[Any]) -> None:
     """Cancel a task whose result is no longer needed, without waiting for its end."""
     task.cancel()
+    keep_task(task)
+
+
+def keep_task(task: asyncio.Future[Any]) -> None:
+    """Let a task run to its end although nobody waits for it; its error is ignored."""
     # The event loop holds tasks only by weak references: without this one, the task could be collected before it ends.
     _left.add(task)
     task.add_done_callback(_forget)

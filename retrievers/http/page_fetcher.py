@@ -21,6 +21,7 @@ from http.client import responses
 import httpcore2
 
 from retrievers.core.errors import BadDocument, BadRequest, Unavailable
+from retrievers.core.timeouts import run_in_own_task
 from retrievers.http.page_extraction import extract_page
 from retrievers.http.public_addresses import address_refusal
 from retrievers.http.response_limits import HEAD_LIMIT, BadResponse, BodyReader, ResponseLimits
@@ -131,7 +132,7 @@ class Fetcher:
             return known
         try:
             async with asyncio.timeout(timeout_s):
-                page = await self._page(target)
+                page = await run_in_own_task(self._page(target))
         except TimeoutError:
             raise Unavailable(target.host, f"no page arrived within {timeout_s:.3g} s") from None
         self._cache.put(target.url, page)

@@ -1,4 +1,4 @@
-"""Limit the size of HTTP answers while they are read: bytes before and after decompression, JSON values, nesting.
+"""Limit the size of HTTP answers while they are read: bytes on the wire and after decompression, values, nesting.
 
 `limit_client` works with every asynchronous client of httpx or httpx2, so it also limits an SDK to which such a client
 is given. Parsing JSON blocks the event loop even in a thread. The time depends on the number of values more than on the
@@ -18,7 +18,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
-from retrievers.core.json_limits import JsonLimits, json_refusal
+from retrievers.core.json_limits import JsonLimits, json_refusal, whole_number
+from retrievers.core.timeouts import keep_task, run_in_own_task
 
 MOST_LEVELS = 50
 """Maximum nesting of lists and objects."""
@@ -35,6 +36,7 @@ _MOST_HEAD_BYTES = 32 << 10
 """Maximum size of status line and headers, including all interim answers (100 Continue) before them."""
 _HEAD_PIECE_BYTES = 8 << 10
 """Maximum piece of a head read at once. The library parses all interim answers in it in one go, 40 µs each."""
+_LATER_S = 5.0
 _CONTAINERS = (dict, list)
 _Value = TypeVar("_Value")
 _Read = Callable[[int, float | None], Awaitable[bytes]]
@@ -71,6 +73,7 @@ DEFAULT_RESPONSE_LIMITS = ResponseLimits()
 _limits: ContextVar[ResponseLimits] = ContextVar("limits", default=DEFAULT_RESPONSE_LIMITS)
 _head_left: ContextVar[int | None] = ContextVar("head_left", default=None)
 """How many more bytes of the head (status line and headers) may be read; None while no head is being read."""
+_answers: ContextVar[list[Any] | None] = ContextVar("answers", default=None)
 _ends_at: ContextVar[float] = ContextVar("ends_at", default=math.inf)
 
 
@@ -82,6 +85,19 @@ def use_limits(bytes: int, values: float) -> Iterator[None]:
         yield
     finally:
         _limits.reset(token)
+
+
+@contextmanager
+def collect_answers(answers: list[Any]) -> Iterator[None]:
+    """Append the httpx response of each request that a limited client sends inside the block.
+
+    It is meant for an SDK that keeps the response of a stream to itself, so that its user could not close it.
+    """
+    token = _answers.set(answers)
+    try:
+        yield
+    finally:
+        _answers.reset(token)
 
 
 @contextmanager
@@ -107,15 +123,42 @@ def limit_client(client: Any) -> None:
 
     Requests accept only gzip or no compression. An answer that exceeds a limit raises `BadResponse` while it is read,
     and the connection is closed. The body of an error is cut at 16 KiB.
+
+    Requests are sent and answers read in tasks of their own, which are cancelled only once. The timeouts of the client
+    end later than those of its user, because both at once would interrupt the closing of the connection, too.
     """
     if _limit_answer not in client.event_hooks["response"]:
+        client.send = _in_own_task(client.send)
         client.event_hooks["request"].append(_prepare)
         client.event_hooks["response"].append(_limit_answer)
 
 
 async def _prepare(request: Any) -> None:
     request.headers["Accept-Encoding"] = "gzip"
-    request.extensions = {**request.extensions, **HEAD_LIMIT}
+    timeouts = request.extensions.get("timeout", {})
+    later = {name: timeout_s and timeout_s + _LATER_S for name, timeout_s in timeouts.items()}
+    request.extensions = {**request.extensions, "timeout": later, **HEAD_LIMIT}
+
+
+def _in_own_task(send: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def sent(*args: Any, **kwargs: Any) -> Any:
+        task = asyncio.ensure_future(send(*args, **kwargs))
+        try:
+            return await run_in_own_task(task)
+        except asyncio.CancelledError:
+            if task.done() and not task.cancelled() and task.exception() is None:
+                # The answer and the cancellation came at the same time.
+                keep_task(asyncio.ensure_future(task.result().aclose()))
+            raise
+
+    return sent
+
+
+async def _read_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield the parts of a body, each read in a task of its own."""
+    parts = aiter(stream)
+    while (part := await run_in_own_task(anext(parts, None))) is not None:
+        yield part
 
 
 async def _traced(event: str, info: Mapping[str, Any]) -> None:
@@ -129,10 +172,20 @@ async def _traced(event: str, info: Mapping[str, Any]) -> None:
 
 
 def _bounded(read: _Read) -> _Read:
+    """Return `read` of a connection, limited to what the answer that arrives may take on the wire."""
+    most_bytes, arrived = _limits.get().bytes, 0
+
     async def read_bounded(most: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 (the library's name)
+        nonlocal most_bytes, arrived
         left = _head_left.get()
         if left is None:
-            return await read(most, timeout)
+            if arrived > wire_bytes(most_bytes):
+                raise too_long_error(most_bytes)
+            data = await read(most, timeout)
+            arrived += len(data)
+            return data
+        # Read here, because the body may be read in a task for which other limits are set.
+        most_bytes, arrived = _limits.get().bytes, 0
         if left <= 0:
             raise BadResponse(f"the head of its answer is longer than {_MOST_HEAD_BYTES >> 10} KiB")
         data = await read(min(most, _HEAD_PIECE_BYTES), timeout)
@@ -150,6 +203,8 @@ async def _limit_answer(response: Any) -> None:
     # openai 2 and litellm use httpx, openai 3 and signalbox use httpx2. Each accepts only streams of its own class.
     library = type(response).__module__.partition(".")[0]
     response.stream = _body_class(library)(response)
+    if (answers := _answers.get()) is not None:
+        answers.append(response)
 
 
 @cache
@@ -188,10 +243,10 @@ class BodyReader:
             BadAnswer: the body exceeds a limit or cannot be decompressed.
         """
         self._received += len(part)
+        self._check_size()
         for piece in self._unpacked(part):
             self.size += len(piece)
-            if max(self._received, self.size) > self._limits.bytes:
-                raise too_long_error(self._limits.bytes, self._of)
+            self._check_size()
             self._left -= _values_in(piece)
             if self._left < 0:
                 raise BadResponse(f"{self._of} holds more than {self._limits.values:,} values")
@@ -203,13 +258,20 @@ class BodyReader:
     async def read(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """Yield the decompressed pieces of a body whose bytes arrive as `parts`. Raises like `pieces`."""
         number = 0
+        # Reading parts that have already arrived never waits. Millions of them would stop all other tasks.
         async for part in parts:
+            number += 1  # a part may hold no piece
+            if number % _PARTS_PER_TURN == 0:
+                await asyncio.sleep(0)
             for piece in self.pieces(part):
                 yield piece
                 number += 1
                 if self._event or number % _PARTS_PER_TURN == 0:
-                    # Reading parts that have already arrived never waits. Millions of them would stop all other tasks.
                     await asyncio.sleep(0)
+
+    def _check_size(self) -> None:
+        if max(self._received, self.size) > self._limits.bytes:
+            raise too_long_error(self._limits.bytes, self._of)
 
     def _unpacked(self, part: bytes) -> Iterator[bytes]:
         if self._unpacker is None:
@@ -237,13 +299,15 @@ class _BoundedBody:
         self._meter = BodyReader(_limits.get(), packed=packed == "gzip", event=event)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._meter.read(self._stream):
+        async for piece in self._meter.read(_read_parts(self._stream)):
             yield piece
             if self._meter.size >= self._most:
                 return
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        closing = asyncio.ensure_future(self._stream.aclose())
+        keep_task(closing)
+        await asyncio.shield(closing)
 
 
 async def run_off_loop(read: Callable[[bytes], _Value], data: bytes) -> _Value:
@@ -252,7 +316,7 @@ async def run_off_loop(read: Callable[[bytes], _Value], data: bytes) -> _Value:
 
 
 def parse_json(data: bytes) -> Any:
-    """Parse JSON text. Takes up to 50 ms.
+    """Parse JSON text. Takes up to 50 ms. Numbers out of range become infinite.
 
     Raises:
         BadAnswer: the JSON has too many values or is nested too deeply.
@@ -260,7 +324,7 @@ def parse_json(data: bytes) -> Any:
     """
     check_json_size(data)
     try:
-        value = json.loads(data)
+        value = json.loads(data, parse_int=whole_number)
     except RecursionError:
         raise BadResponse(f"its answer has more than {MOST_LEVELS} levels") from None
     _check_levels(value)
@@ -289,6 +353,11 @@ def find_bad_response(error: BaseException | None) -> BadResponse | None:
     while error is not None and not isinstance(error, BadResponse):
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return error
+
+
+def wire_bytes(most_bytes: int) -> int:
+    """Return how many bytes of an answer may arrive: its head, a body of `most_bytes`, and what frames its chunks."""
+    return _MOST_HEAD_BYTES + 2 * most_bytes
 
 
 def too_long_error(most_bytes: int, of: str = "its answer") -> BadResponse:

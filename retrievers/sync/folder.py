@@ -24,6 +24,7 @@ from retrievers.sync.source import (
     ReadEvent,
     SourceItem,
     UnreadableItem,
+    check_item_count,
     raise_if_cancelled,
     read_events,
 )
@@ -59,6 +60,7 @@ class FolderSource:
         self._entries = {}
         for entry in list_entries(self.path):
             raise_if_cancelled(is_cancelled)
+            check_item_count(len(items) + len(failed) + 1)
             if isinstance(entry, RejectedItem):
                 if entry.where == root and isinstance(entry, UnreachablePath):
                     raise Unavailable("the source", entry.reason)

@@ -6,6 +6,8 @@ Uncommitted changes are ignored, so a run never sees half an edit. The version o
 import os
 import shutil
 import subprocess
+import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +18,20 @@ from retrievers.ingest.documents import RejectedItem
 from retrievers.ingest.readers.text_cleaning import one_line
 from retrievers.sandbox import CancelCheck
 from retrievers.sync.files import UnreadableFile, is_ingestible, path_document_id, read_files, size_problem
-from retrievers.sync.source import ItemRequest, Listing, ReadEvent, SourceItem, raise_if_cancelled
+from retrievers.sync.source import (
+    ItemRequest,
+    Listing,
+    ReadEvent,
+    SourceItem,
+    check_item_count,
+    key_problem,
+    raise_if_cancelled,
+    rejected_item,
+)
 
 _TIMEOUT_S = 120.0
+_PIECE_BYTES = 1 << 20
+_MOST_ERROR_BYTES = 4096
 _FILES = ("100644", "100755")
 
 
@@ -48,18 +61,19 @@ class GitSource:
         raise_if_cancelled(is_cancelled)
         if not self.path.exists():
             raise BadRequest(f"the source {self.path} does not exist", where="source")
-        listed = self._git("ls-tree", "-r", "-l", "-z", "--full-tree", f"{self.commit}^{{tree}}")
         items, failed = list[SourceItem](), list[RejectedItem]()
         self._blobs = {}
-        for line in filter(None, listed.split(b"\0")):
+        for line in _lines(self._git("ls-tree", "-r", "-l", "-z", "--full-tree", f"{self.commit}^{{tree}}")):
+            raise_if_cancelled(is_cancelled)
             about, _, raw = line.partition(b"\t")
             mode, _, blob, size = about.decode().split()
             name = os.fsdecode(raw)
             key = path_document_id(name)
             if mode not in _FILES or not is_ingestible(name) or key in self._blobs:
                 continue
-            if reason := size_problem(int(size)):
-                failed.append(RejectedItem(key, None, reason))
+            check_item_count(len(items) + len(failed) + 1)
+            if reason := key_problem(key) or size_problem(int(size)):
+                failed.append(rejected_item(key, reason))
                 continue
             self._blobs[key] = blob, int(size)
             items.append(SourceItem(key, blob))
@@ -72,12 +86,13 @@ class GitSource:
     def _load(self, key: str, into: BinaryIO) -> None:
         blob, _ = self._blobs[key]
         try:
-            into.write(self._git("cat-file", "blob", blob))
+            for piece in self._git("cat-file", "blob", blob):
+                into.write(piece)
         except Unavailable as error:
             raise UnreadableFile(error.reason) from None
 
-    def _git(self, *arguments: str) -> bytes:
-        """Return the output of a git command that neither runs code from the repository nor fetches objects."""
+    def _git(self, *arguments: str) -> Iterator[bytes]:
+        """Yield the output of a git command that neither runs code from the repository nor fetches objects."""
         program = shutil.which("git")
         if program is None:
             raise Unavailable("the source", "git is not installed")
@@ -89,11 +104,35 @@ class GitSource:
         }  # fmt: skip
         # git refuses folders of other users. Reading objects from them is harmless.
         command = [program, "-c", "safe.directory=*", "-C", str(self.path), *arguments]
-        try:
-            done = subprocess.run(command, capture_output=True, env=environment, timeout=_TIMEOUT_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise Unavailable("the source", f"git gives no answer ({type(error).__name__})") from error
-        if done.returncode:
-            said = one_line(done.stderr.decode(errors="replace").strip(), 200)
-            raise Unavailable("the source", f"git cannot read {self.path}: {said}")
-        return done.stdout
+        with tempfile.TemporaryFile() as errors:
+            try:
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment)
+            except OSError as error:
+                raise Unavailable("the source", f"git gives no answer ({type(error).__name__})") from error
+            late = threading.Timer(_TIMEOUT_S, process.kill)
+            late.start()
+            with process:
+                try:
+                    assert process.stdout is not None
+                    while piece := process.stdout.read(_PIECE_BYTES):
+                        yield piece
+                    process.wait()
+                finally:
+                    late.cancel()
+                    process.kill()
+            if process.returncode < 0:
+                raise Unavailable("the source", f"git gives no answer within {_TIMEOUT_S:.0f} s")
+            if process.returncode:
+                errors.seek(0)
+                said = one_line(errors.read(_MOST_ERROR_BYTES).decode(errors="replace").strip(), 200)
+                raise Unavailable("the source", f"git cannot read {self.path}: {said}")
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a listing, each of which ends in a NUL."""
+    rest = b""
+    for piece in pieces:
+        if len(rest) > _PIECE_BYTES:
+            raise Unavailable("the source", "git lists a path that is too long")
+        *lines, rest = (rest + piece).split(b"\0")
+        yield from lines

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from retrievers.core.collection_schema import Schema
-from retrievers.core.errors import BadRequest
 from retrievers.core.types import unrestricted_viewer
 from retrievers.ingest import collections, document_store
 from retrievers.ingest.collection_schema import store_schema
@@ -33,7 +32,7 @@ from retrievers.sync.deletion_guard import DeletionLimits, DeletionRefused, refu
 from retrievers.sync.document_selection import SkippedDocument, refused_documents, select_documents
 from retrievers.sync.manifest import KnownItem, Manifest, ManifestWriter, mirror_id
 from retrievers.sync.plan import SyncPlan, SyncPlanner
-from retrievers.sync.source import MOST_ITEMS, MOST_KEY_CHARACTERS, ItemRequest, Listing, Source, SourceItem
+from retrievers.sync.source import ItemRequest, Listing, Source, check_item_count, key_problem, rejected_item
 from retrievers.sync.source_batches import SourceBatch, read_batches, run_in_thread
 
 MOST_FAILURES = 10_000
@@ -180,12 +179,9 @@ def bind_run(
 def _difference(listing: Listing, known: dict[str, KnownItem]) -> _Difference:
     failed, versions = list(listing.failed), dict[str, str | None]()
     for item in listing.items:
-        if len(versions) >= MOST_ITEMS:
-            raise BadRequest(
-                f"the source has more than {MOST_ITEMS:,} items: sync its parts one by one", where="source"
-            )
-        if reason := _key_problem(item):
-            failed.append(RejectedItem(item.key[:100], None, reason))
+        check_item_count(len(versions) + 1)
+        if reason := key_problem(item.key):
+            failed.append(rejected_item(item.key, reason))
         else:
             versions[item.key] = item.version
     requests = []
@@ -199,12 +195,6 @@ def _difference(listing: Listing, known: dict[str, KnownItem]) -> _Difference:
         if key not in listing.unlisted and not key.startswith(out_of_sight)
     ]  # fmt: skip
     return _Difference(requests, removed_keys, versions, failed)
-
-
-def _key_problem(item: SourceItem) -> str | None:
-    if not item.key or len(item.key) > MOST_KEY_CHARACTERS:
-        return f"its name has {len(item.key):,} characters; 1 to {MOST_KEY_CHARACTERS} are allowed"
-    return None if item.key.isprintable() else "its name holds characters that cannot be printed"
 
 
 @dataclass(slots=True)

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from retrievers.core.collection_schema import Schema
-from retrievers.core.errors import Unavailable
+from retrievers.core.errors import BadRequest, Unavailable
 from retrievers.ingest.documents import Document, RejectedItem
 from retrievers.sandbox import CancelCheck
 
 MOST_ITEMS = 1_000_000
 """Maximum number of items of a source, because their names and versions are held in memory."""
 MOST_KEY_CHARACTERS = 512
+_LONGEST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +147,21 @@ def raise_if_cancelled(is_cancelled: CancelCheck) -> None:
     """
     if is_cancelled():
         raise Unavailable("the source", "nobody waits for it any more")
+
+
+def check_item_count(count: int) -> None:
+    """Raise `BadRequest` if a source has more than `MOST_ITEMS` items."""
+    if count > MOST_ITEMS:
+        raise BadRequest(f"the source has more than {MOST_ITEMS:,} items: sync its parts one by one", where="source")
+
+
+def key_problem(key: str) -> str | None:
+    """Return the reason why an item cannot have this key; None if it can."""
+    if not key or len(key) > MOST_KEY_CHARACTERS:
+        return f"its name has {len(key):,} characters; 1 to {MOST_KEY_CHARACTERS} are allowed"
+    return None if key.isprintable() else "its name holds characters that cannot be printed"
+
+
+def rejected_item(key: str, reason: str) -> RejectedItem:
+    """Return the failure of an item that cannot be listed."""
+    return RejectedItem(key[:_LONGEST_SHOWN], None, reason)

@@ -33,6 +33,9 @@ from retrievers.sync.source import (
 
 MOST_PAGES = 50_000
 _MOST_MAPS = 100
+_MOST_MARKUP = 12 * MOST_PAGES
+"""Maximum number of "<" and "=" in one sitemap. The entry of a page has up to 10 "<"."""
+_PIECE_CHARACTERS = 64 << 10
 _PAGE_S = 20.0
 _AT_ONCE = 4
 """Number of pages fetched in parallel. Low, because most lists name pages of a single server."""
@@ -72,15 +75,15 @@ class WebPagesSource:
         waiting, seen = [self.url], 0
         while waiting:
             raise_if_cancelled(is_cancelled)
-            url = waiting.pop()
-            if (seen := seen + 1) > _MOST_MAPS:
-                raise BadRequest(f"it names more than {_MOST_MAPS} sitemaps", where="source")
+            url, seen = waiting.pop(), seen + 1
             page = asyncio.run(self.fetcher.fetch(url, timeout_s=_PAGE_S))
             maps, entries = _read_links(page)
             waiting += maps
+            if seen + len(waiting) > _MOST_MAPS:
+                raise BadRequest(f"it names more than {_MOST_MAPS} sitemaps", where="source")
             for address, changed in entries:
                 _add_item(items, failed, address, changed)
-            if len(items) > MOST_PAGES:
+            if len(items) + len(failed) > MOST_PAGES:
                 raise BadRequest(
                     f"it names more than {MOST_PAGES:,} pages: sync its sitemaps one by one", where="source"
                 )
@@ -148,8 +151,14 @@ def _read_links(page: FetchedPage) -> tuple[list[str], list[tuple[str, str | Non
     # Without a document type declaration there are no entities to expand.
     if "<!" in text.replace("<!--", "").replace("<![CDATA[", ""):
         raise BadRequest("it is not a sitemap: it declares a document type", where="source")
+    if text.count("<") + text.count("=") > _MOST_MARKUP:
+        raise BadRequest("it has too many XML elements", where="source")
     try:
-        root = ElementTree.fromstring(text)
+        parser = ElementTree.XMLParser()
+        # In pieces, because the parser blocks all other threads.
+        for start in range(0, len(text), _PIECE_CHARACTERS):
+            parser.feed(text[start : start + _PIECE_CHARACTERS])
+        root = parser.close()
     except (ElementTree.ParseError, ValueError) as error:
         raise BadRequest(
             f"it is neither a sitemap nor a list of addresses: {one_line(str(error), 100)}", where="source"

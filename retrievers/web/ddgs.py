@@ -9,15 +9,18 @@ from importlib import import_module
 from math import ceil
 from typing import Any
 
+from retrievers.core import process_memory
 from retrievers.core.errors import Unavailable
 from retrievers.http.json_client import ProviderRefusal
 from retrievers.http.provider_hits import ProviderHit, json_objects
-from retrievers.http.response_limits import find_bad_response, too_long_error
+from retrievers.http.response_limits import BadResponse, find_bad_response, too_long_error
 from retrievers.web.provider import SOURCE, ProviderApi, WebProvider, WebQuery, make_provider_hit, strip_markup
 
 _THREADS = 4
 _MOST_BYTES = 2 << 20
 """Maximum size of one page of a search engine."""
+_MOST_TAGS = 50_000
+"""Maximum number of "<" in such a page. Its tree takes some hundred bytes for each."""
 _REGIONS = {
     "de": "de-de", "en": "us-en", "es": "es-es", "fr": "fr-fr", "it": "it-it", "ja": "jp-jp", "ko": "kr-kr",
     "nl": "nl-nl", "pt": "br-pt", "sv": "se-sv", "zh": "cn-zh",
@@ -61,6 +64,9 @@ def _search(wanted: WebQuery, timeout_s: int) -> Any:
             return []
         # Its message may contain addresses.
         raise Unavailable(SOURCE, "ddgs: no search engine has answered") from error
+    finally:
+        # The pages are parsed in this process, and their trees are large.
+        process_memory.release_memory()
 
 
 @cache
@@ -96,6 +102,8 @@ class _Pages:
                     raise too_long_error(_MOST_BYTES)
         finally:
             answer.close()
+        if content.count(b"<") > _MOST_TAGS:
+            raise BadResponse(f"its answer has more than {_MOST_TAGS:,} tags")
         return _DdgsPage(answer.status_code, bytes(content), content.decode(answer.encoding or "utf-8", "replace"))
 
 

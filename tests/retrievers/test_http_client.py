@@ -1,5 +1,6 @@
 """The HTTP client of providers' APIs and their answers as hits, against a real server that misbehaves."""
 
+import asyncio
 import gzip
 import json
 import logging
@@ -7,7 +8,7 @@ import math
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from retrievers.http.provider_hits import (
     safe_link,
     value_at,
 )
-from retrievers.http.response_limits import DEFAULT_RESPONSE_LIMITS
+from retrievers.http.response_limits import DEFAULT_RESPONSE_LIMITS, BodyReader
 
 KEY = "sk/very+secret key"
 QUERY = Query("q", "en", Scope("t", ()), limit=10)
@@ -187,6 +188,49 @@ async def test_an_answer_is_bounded_however_it_is_packed(client: JsonClient, bod
     with ScriptedServer(faults=[fault], other=lambda _: {}) as server:
         assert (await failure(client, server)).reason == reason
     assert len(server.requests) == 1
+
+
+async def test_whole_numbers_of_thousands_of_digits_are_not_computed(client: JsonClient):
+    body = "[" + ",".join(["9" * 4299, "-" + "9" * 4000, "9" * 300, "5", '"' + "9" * 4299 + '"']) + "]"
+    with ScriptedServer(faults=[Fault(body=body)], other=lambda _: {}) as server:
+        found = await client.request_json("GET", f"{server.root_url}/x")
+    assert found == [math.inf, -math.inf, 10**300 - 1, 5, "9" * 4299]
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [
+        (b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(b"{}"), b"x" * 60_000),
+        (b"Transfer-Encoding: chunked\r\n\r\n", b"1;" + b"x" * 60_000 + b"\r\n \r\n"),
+    ],
+    ids=["bytes after the end of a packed body", "chunk extensions"],
+)
+async def test_bytes_that_are_no_part_of_the_body_are_bounded_too(client: JsonClient, head: bytes, piece: bytes):
+    start = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + head
+    with ScriptedServer(faults=[Fault(head=chain([start], repeat(piece)))]) as server:
+        assert (await failure(client, server)).reason == "its answer is longer than 4 MiB"
+        assert server.client_disconnected.wait(10)
+    assert server.bytes_sent < 50 << 20
+
+
+async def test_other_tasks_run_while_tiny_parts_without_content_arrive():
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield gzip.compress(b"{}")
+        for _ in range(8_000):
+            yield b"x"
+
+    counting = asyncio.create_task(count())
+    assert [piece async for piece in BodyReader(DEFAULT_RESPONSE_LIMITS, packed=True).read(parts())] == [b"{}"]
+    counting.cancel()
+    assert turns > 500
 
 
 @pytest.mark.parametrize(

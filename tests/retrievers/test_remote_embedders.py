@@ -277,6 +277,7 @@ async def test_a_cancelled_call_is_not_repeated():
         (Fault(body='{"data": ['), "not JSON"),
         (Fault(body="<html>Bad gateway</html>", headers={"Content-Type": "text/html"}), "not JSON"),
         (Fault(body=b"\xff\xfe"), "not JSON"),
+        (Fault(body='{"data": [{"embedding": [' + ",".join(["9" * 4299] * 30) + "]}]}"), "a number in it is too long"),
         (Fault(body='"text"'), "no list of vectors"),
         (Fault(body='{"error": {"message": "quota"}}'), "no list of vectors"),
         (Fault(body='{"data": [1, 2]}'), "no list of vectors"),

@@ -609,16 +609,22 @@ async def test_errors_of_ddgs_are_told_apart(engines: Engines, open_web: Callabl
 
 
 @pytest.mark.parametrize(
-    "page",
+    ("page", "reason"),
     [
-        Fault(parts=repeat(b"a" * 65_536)),
-        Fault(body=gzip.compress(bytes(16 << 20)), headers={"Content-Encoding": "gzip"}),
+        (Fault(parts=repeat(b"a" * 65_536)), "its answer is longer than 2 MiB"),
+        (
+            Fault(body=gzip.compress(bytes(16 << 20)), headers={"Content-Encoding": "gzip"}),
+            "its answer is longer than 2 MiB",
+        ),
+        (Fault(body=b"<li>" * 60_000), "its answer has more than 50,000 tags"),
     ],
-    ids=["without an end", "bomb"],
+    ids=["without an end", "bomb", "tags"],
 )
-async def test_a_page_that_ddgs_reads_is_bounded(
-    page: Fault, open_web: Callable[..., Web], monkeypatch: pytest.MonkeyPatch
+async def test_a_page_that_ddgs_reads_is_bounded_and_its_memory_given_back(
+    page: Fault, reason: str, open_web: Callable[..., Web], monkeypatch: pytest.MonkeyPatch
 ):
+    given_back: list[bool] = []
+    monkeypatch.setattr("retrievers.core.process_memory.release_memory", lambda: given_back.append(True))
     library, mojeek = pytest.importorskip("ddgs.ddgs"), pytest.importorskip("ddgs.engines.mojeek")
     monkeypatch.setitem(library.ENGINES, "text", {"mojeek": mojeek.Mojeek})
     found = b'<ul class="results"><li><h2><a href="https://a.example/">P</a></h2><p class="s">South</p></li></ul>'
@@ -627,7 +633,8 @@ async def test_a_page_that_ddgs_reads_is_bounded(
         web = open_web("ddgs", source_timeout_s=30)
         assert shown(await web.search(PENGUINS)) == [("P", "https://a.example/", "South")]
         error = await failure(web, replace(PENGUINS, text="another"))
-    assert error.reason == "ddgs: its answer is longer than 2 MiB"
+    assert error.reason == f"ddgs: {reason}"
+    assert len(given_back) == 2
     assert server.bytes_sent < 32 << 20
 
 

@@ -16,12 +16,11 @@ from starlette.datastructures import Headers
 from agent.serve.http.problems import Problem, field_problem, printable_name, validation_problem
 from agent.serve.request_limits import DOCUMENT_LIMITS, QUESTION_LIMITS, find_oversized_part
 from retrievers.core.errors import BadRequest
-from retrievers.core.json_limits import UNREADABLE, JsonLimits, json_refusal
+from retrievers.core.json_limits import UNREADABLE, JsonLimits, json_refusal, whole_number
 from retrievers.ingest.readers.oversized_records import replace_oversized_records
 
 MAX_DEPTH = 64
 _LARGEST_WHOLE_NUMBER = 2**63 - 1
-_MOST_DIGITS = 310
 LARGE_BODY_BYTES = 16 << 10
 """Bodies larger than this are parsed in a thread."""
 
@@ -185,11 +184,6 @@ def _field_path(path: tuple[Any, ...]) -> str:
     return ".".join(map(printable_name, path)) or "body"
 
 
-def _whole(digits: str) -> float:
-    """Parse a whole number; infinite if it has more than `_MOST_DIGITS` digits."""
-    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
-
-
 def _real(digits: str) -> float:
     """Parse a number with a fraction. Without this Python function, the parser would block all threads meanwhile."""
     return float(digits)
@@ -203,4 +197,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-_JSON = json.JSONDecoder(parse_int=_whole, parse_float=_real, object_pairs_hook=_object)
+_JSON = json.JSONDecoder(parse_int=whole_number, parse_float=_real, object_pairs_hook=_object)

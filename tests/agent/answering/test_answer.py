@@ -459,3 +459,12 @@ async def test_a_request_that_cannot_be_is_refused_before_anything_is_said(owner
         answer = await service.ask("When does the rotor stop?", collection="docs")
         with pytest.raises(BadSetting):
             await service.replay(answer.trace_id, changes={"judge": "jury"})
+
+
+async def test_of_an_answer_of_very_many_sentences_only_the_first_are_checked():
+    chunk = {"choices": [{"index": 0, "delta": {"content": "a b.\n" * 30_000}, "finish_reason": "stop"}]}
+    _, answer = await reply_to(
+        ScriptedServer(["unused"], faults=[Fault(body=f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n")])
+    )
+    assert len(answer.sentences) == faithfulness_check.MOST_SENTENCES
+    assert answer.degraded == ("check_cut",)

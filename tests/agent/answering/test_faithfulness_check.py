@@ -11,12 +11,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agent.answering import faithfulness_check
+from agent.answering import faithfulness_check, text_features
 from agent.answering.faithfulness_check import (
     check_sentences,
     extract_features,
     faithfulness,
     is_checkable,
+    measure_support,
     says_answer_missing,
     split_answer,
 )
@@ -412,12 +413,13 @@ async def test_the_deadline_also_holds_within_a_sentence_that_is_compared_with_e
 ):
     clock = [0]
 
-    def reading(passage: str) -> PassageFeatures:
+    def reading(passage: str, deadline: float) -> PassageFeatures:
         clock[0] += 1
-        return extract_passage_features(passage)
+        return extract_passage_features(passage, deadline)
 
     monkeypatch.setattr(faithfulness_check, "extract_passage_features", reading)
-    monkeypatch.setattr(faithfulness_check, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    for module in (faithfulness_check, text_features):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     found = await check_sentences(split_answer("The rotor stops in the wind.", 50), [WIND] * 50, deadline=3)
 
@@ -464,3 +466,19 @@ async def test_true_sentences_of_real_documents_are_told_from_changed_ones(
     assert await share(pairs) >= 0.95
     assert await share(wrong) <= 0.05
     assert await share(elsewhere) <= 0.05
+
+
+@pytest.mark.parametrize(("passages", "words"), [(400, 3), (1, 3000)], ids=["many passages", "many names"])
+def test_the_deadline_also_holds_within_one_comparison(passages: int, words: int, monkeypatch: pytest.MonkeyPatch):
+    said = extract_features(" ".join(f"Rotor Name{number}" for number in range(words)))
+    held = [extract_passage_features("The rotor stops. Mary Jones said so. It turns again.")] * passages
+    asked = [0]
+
+    def now() -> int:
+        asked[0] += 1
+        return asked[0]
+
+    monkeypatch.setattr(text_features, "time", SimpleNamespace(monotonic=now))
+    with pytest.raises(TimeoutError):
+        measure_support(said, held, deadline=100)
+    assert asked == [100]

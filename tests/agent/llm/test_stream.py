@@ -112,6 +112,14 @@ async def test_a_model_whose_thoughts_have_no_opening_tag_is_known_after_its_fir
     assert "".join(third) == "No thought."
 
 
+async def test_an_answer_that_mentions_the_closing_tag_holds_back_one_later_answer_at_most():
+    with ScriptedServer(["Close it with </think> at the end.", *["It is Paris."] * 3]) as server:
+        async with model_at(server) as model:
+            held = [(await heard(model))[0] for _ in range(4)]
+    assert held[1] == ["It is Paris."]
+    assert held[2] == held[3] == ["It", " is", " Paris."]
+
+
 @pytest.mark.parametrize(
     "said",
     [

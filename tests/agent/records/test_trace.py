@@ -1,6 +1,7 @@
 """Decision records: what they hold, who can read them, what a second run gives, and that they are in nobody's way."""
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -21,13 +22,14 @@ from agent import Service, open_service
 from agent.errors import BadSetting
 from agent.intent.reader import CascadeReader
 from agent.records.encoding import encode_json, pack_ranking, unpack_rankings
-from agent.records.trace import REPLAYABLE
+from agent.records.trace import REPLAYABLE, Trace
 from agent.records.trace_store import TraceStore
 from agent.serve.cli import run
 from agent.serve.cli.explain.replay_report import print_difference
 from agent.serve.cli.explain.trace_report import print_trace
 from agent.settings import Settings
 from agent.testing import Fault, ScriptedServer
+from retrievers.core import process_memory
 from retrievers.core.circuit_breakers import FAILURE_THRESHOLD
 from retrievers.core.errors import BadRequest
 from retrievers.ingest.documents import Document
@@ -114,6 +116,20 @@ def drawn(show: Any, value: Any) -> str:
     file = StringIO()
     show(value, Console(file=file, width=160, highlight=False, markup=False, emoji=False))
     return file.getvalue()
+
+
+async def test_a_record_that_was_written_is_not_kept_in_memory(service: Service, monkeypatch: pytest.MonkeyPatch):
+    given_back: list[bool] = []
+    monkeypatch.setattr(process_memory, "release_memory", lambda: given_back.append(True))
+    await service.retrieve("penguins", collection="birds")
+    assert await stored(service) == 1
+    await asyncio.sleep(0)
+    assert [one for one in gc.get_objects() if isinstance(one, Trace)] == []
+    assert not given_back
+
+    monkeypatch.setattr(process_memory, "LARGE_BYTES", 100)
+    await service.retrieve("penguins and geese", collection="birds")
+    await until(lambda: bool(given_back))
 
 
 # What a record holds.
