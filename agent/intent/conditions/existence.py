@@ -11,6 +11,7 @@ from agent.intent.analysis.sentence import Sentence
 from agent.intent.deciding.features import question_words
 from agent.intent.language import calculation_patterns, lexicon
 from agent.intent.language.text import LOOSE, closeness, has_chinese, stem
+from agent.intent.values.value_match import ValueMatch
 from agent.intent.words import word_table
 
 _MAY_LACK = ("person", "label", "tag", "version", "number", "date", "boolean", "text")
@@ -65,17 +66,30 @@ def spans_without_values(sentence: Sentence, existing: Sequence[ExistenceConditi
 
 
 def existence_filter(sentence: Sentence, field: str, there: bool, start: int, end: int) -> Json:
-    """Return the filter of a condition. "No delay" in a field with zeros is 0, but "no delay entered" has no value.
+    """Return the filter of a condition: the state 待审批 for 没审批 ("not approved"), 0 for "no delay", or no value.
+
+    "No delay" is 0 in a field with zeros, but "no delay entered" is no value.
 
     Args:
         start, end: the characters [start, end) that state the condition.
     """
+    pending = _pending_state(sentence, start, end) if not there else None
+    if pending is not None:
+        return {"type": "eq", "key": pending.field, "value": pending.value}
     values = sentence.vocabulary.catalogue.fields[field]
     of_amount = sentence.vocabulary.roles[field] == "number" and values.low == 0 and not there
     text = sentence.text
     if of_amount and _NO_AMOUNT.match(text, start, end) and not _OF_ENTRY.match(text, end):
         return {"type": "eq", "key": field, "value": 0}
     return {"type": "exists", "key": field, "value": there}
+
+
+def _pending_state(sentence: Sentence, start: int, end: int) -> ValueMatch | None:
+    """Return the value 待V ("V is pending") that only one field has, if [start, end) says 没V ("not V"); else None."""
+    words = tuple(token.text for token in sentence.tokens if start <= token.start and token.end <= end)
+    runs = (("待", *words[first:]) for first in range(1, len(words) - 1) if words[first - 1] in "没未有")
+    known = [one for run in runs for one in sentence.vocabulary.names.get(run, ()) if one.value == "".join(run)]
+    return known[0] if len(known) == 1 else None
 
 
 def _undone_conditions(sentence: Sentence, lacked: Sequence[str]) -> dict[str, ExistenceCondition]:
