@@ -10,6 +10,7 @@ VERSION = 1
 
 # Letters that Unicode does not decompose, and what people type instead of them.
 _PLAIN = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h"})
+_PLAIN_CAPITALS = str.maketrans({"Ł": "L", "Ø": "O", "Đ": "D", "Þ": "Th", "Æ": "Ae", "Œ": "Oe"})
 _LOOKALIKES = str.maketrans({"ı": "i", "İ": "I", "ſ": "s", "\u212a": "K"})
 # Full-width, mathematical and segmented digits: all whose NFKC form is one of 0 to 9.
 _DIGITS = {
@@ -38,6 +39,14 @@ def plain_digits(text: str) -> str:
     Digits of other scripts, such as Arabic and Thai, are kept: full text stores and searches them as written.
     """
     return text if text.isascii() else text.translate(_DIGITS)
+
+
+def without_accents(text: str) -> str:
+    """Return a text with plain Latin letters, in their case: "Größe" -> "Grosse"."""
+    if text.isascii():
+        return text
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
+    return unicodedata.normalize("NFC", plain.replace("ß", "ss").translate(_PLAIN).translate(_PLAIN_CAPITALS))
 
 
 def fold(text: str) -> str:

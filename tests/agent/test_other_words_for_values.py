@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.intent.language.lexicon import name_words
 from agent.intent.reading import FILTERS_FROM
 from agent.intent.rules_reader import ReadingContext, read_by_rules
 from agent.intent.time.periods import Calendar
@@ -63,3 +64,10 @@ def test_other_words_mean_the_value(question: str, expected: list[tuple[str, str
 )
 def test_words_that_only_begin_like_a_code_mean_nothing(question: str):
     assert filters(question) == []
+
+
+def test_names_of_fields_are_split_into_words_without_accents():
+    names = ("año", "Größe", "état_civil", "quantitéStock", "имя_файла", "工作量_人天")
+    assert [name_words(name) for name in names] == [
+        ("ano",), ("grosse",), ("etat", "civil"), ("quantite", "stock"), ("имя", "фаила"), ("工作量", "人天"),
+    ]  # fmt: skip

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import files
 
 from agent.intent.words import LANGUAGES, word_table
+from retrievers.text.folding import without_accents
 
 
 def _listed(name: str) -> Mapping[str, tuple[str, ...]]:
@@ -64,7 +65,10 @@ def _named_alike(file: str) -> dict[str, tuple[str, ...]]:
     return words
 
 
+_NAME_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[\u4e00-\u9fff]+|[^\W\d_A-Za-z\u4e00-\u9fff]+")
+
+
 @cache
 def name_words(name: str) -> tuple[str, ...]:
-    """Return the words of a field's name in lower case: "budget", "usd" for budget_usd and budgetUsd."""
-    return tuple(word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[\u4e00-\u9fff]+", name))
+    """Return the words of a field's name in small letters without accents: budget, usd for `budgetUsd`."""
+    return tuple(word.casefold() for word in _NAME_WORD.findall(without_accents(name)))
