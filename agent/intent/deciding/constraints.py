@@ -374,4 +374,6 @@ def _requires_all_values(sentence: Sentence, one: Constraint, other: Constraint)
         return not (is_range or sentence.has_calculation_word)
     having = word_class_before(sentence, sentence.index_from(one.start) - 1, one.start) in ("with", "being")
     stacked = not words and sentence.vocabulary.roles[one.field] != "version"
-    return sentence.vocabulary.roles[one.field] == "person" or having or stacked
+    held = sentence.vocabulary.catalogue.cooccurrence
+    occurs = held.documents_with_values(one.field, one.values) & held.documents_with_values(one.field, other.values)
+    return sentence.vocabulary.roles[one.field] == "person" or having or stacked or bool(occurs)
