@@ -498,6 +498,7 @@ class Interrupting:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupting())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background of a shell
 from agent.serve.cli import main
 main()
 """

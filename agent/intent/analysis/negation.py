@@ -165,12 +165,18 @@ def _negator_before(sentence: Sentence, first: int, fields: Collection[str]) -> 
         elif what == "word":
             unclear += 1
         joins += joins_words(sentence, place - 1)
-        # "not started (ASG)": a denial of another word ends before the brackets.
-        closed |= depth <= 0 and sentence.folded(place - 1) in ("(", "（") and place - 1 not in sentence.negators
+        closed |= depth <= 0 and sentence.folded(place - 1) in ("(", "（") and _is_aside(sentence, place - 1, fields)
         depth += (sentence.folded(place - 1) in (")", "）")) - (sentence.folded(place - 1) in ("(", "（"))
         joined |= sentence.folded(place - 1) in JOINING or sentence.folded(place - 1) in ("、", "，", ",")
         place = step
     return None, 0, False
+
+
+def _is_aside(sentence: Sentence, bracket: int, fields: Collection[str]) -> bool:
+    """Return whether what stands in brackets is no other name of a denied value: "not started ([ASG])"."""
+    before = sentence.mention_at(bracket - 1)
+    is_gloss = before is not None and any(one.field in fields for one in before.matches)
+    return not is_gloss and bracket not in sentence.negators
 
 
 def _step_back(sentence: Sentence, place: int, fields: Collection[str]) -> tuple[int, str]:

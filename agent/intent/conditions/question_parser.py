@@ -11,7 +11,6 @@ from agent.intent.analysis.negation import negated_mentions
 from agent.intent.analysis.negation_words import find_negators
 from agent.intent.analysis.sentence import Sentence, topic_regions
 from agent.intent.conditions.date_conditions import DATES_FILTER_FROM, date_conditions
-from agent.intent.conditions.date_features import event_words, field_events
 from agent.intent.conditions.date_fields import is_in_title, is_past_verb, is_state, is_verb_of_date
 from agent.intent.conditions.date_scoring import StatedDate, score_dates
 from agent.intent.conditions.document_numbers import NumberCondition, is_key_field, year_conditions
@@ -115,7 +114,6 @@ def parse_question(
     if len(sentence.mentions) > _MOST_NAMES:
         sentence, crowd = sentence.without(sentence.mentions), sentence.mentions
     sentence, scored_dates, dates, unread_dates = with_dates(sentence, calendar)
-    sentence = sentence.without([one for one in sentence.mentions if _names_event(sentence, one, dates)])
     quantities, unclear_comparisons = read_number_conditions(sentence)
     years = year_conditions(sentence, [one for one in scored_dates if not one.is_possible])
     numbers = [*quantities, *(one for one in years if not any(one.field == known.field for known in quantities))]
@@ -140,20 +138,6 @@ def parse_question(
         tuple(unread_dates), tuple(unclear_comparisons),
         any(one.probability < DATES_FILTER_FROM and not one.is_possible for one in scored_dates),
     )  # fmt: skip
-
-
-def _names_event(sentence: Sentence, mention: Mention, dates: Sequence[StatedDate]) -> bool:
-    """Return whether the name of a value says of which event the date behind it is: "[closed] in May" of `closed`."""
-    said = frozenset[str]().union(
-        *(events for start, end, events in event_words(sentence) if start == mention.start and end == mention.end)
-    )
-    return any(
-        one.probability >= DATES_FILTER_FROM
-        and one.field is not None
-        and mention.last == sentence.index_from(one.start)
-        and not said.isdisjoint(field_events(one.field))
-        for one in dates
-    )
 
 
 def _names_number(sentence: Sentence, mention: Mention, numbers: Sequence[NumberCondition]) -> bool:
