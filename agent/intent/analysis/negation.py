@@ -257,6 +257,8 @@ def _is_excluded_after(sentence: Sentence, last: int, places: Sequence[int], fie
         covered = sentence.mention_at(place)
         if covered is not None and covered.last >= behind > place:
             continue  # part of a name: "card [not present]"
+        if behind > place and _is_of_another_noun(sentence, last, place):
+            continue
         if sentence.folded(place) in words_of_kind("left") and _has_verb_before_out(sentence, place):
             return True
         if behind > place:
@@ -277,6 +279,12 @@ def _is_excluded_after(sentence: Sentence, last: int, places: Sequence[int], fie
         if behind > place and _is_end_of_clause(sentence, behind):
             return place > last  # "those of Ann you can skip"
     return False
+
+
+def _is_of_another_noun(sentence: Sentence, last: int, place: int) -> bool:
+    """Return whether a new clause with a noun of its own is denied: "Ticketwise, [card] not present"."""
+    ends = [one for one in range(last, place) if sentence.tokens[one].text in ENDS]
+    return bool(ends) and any(map(sentence.is_noun, range(ends[0], place)))
 
 
 def _is_end_of_clause(sentence: Sentence, place: int) -> bool:

@@ -43,7 +43,7 @@ def date_conditions(sentence: Sentence, dates: Sequence[StatedDate], now: dateti
             by_field.setdefault(one.field, []).append(one)
     conditions = []
     for name, ranges in by_field.items():
-        denied = {is_negated(sentence, one.start, one.end, sentence.vocabulary.of_role("date")) for one in ranges}
+        denied = {is_negated(sentence, one.start, one.end, [name]) for one in ranges}
         if len(denied) > 1 or None in denied:
             continue  # the meaning is unclear
         values, units = sentence.vocabulary.catalogue.fields[name], sentence.vocabulary.date_units.get(name)

@@ -51,7 +51,7 @@ def read_existence_conditions(sentence: Sentence) -> list[ExistenceCondition]:
             continue
         end = sentence.tokens[behind - 1].end
         stated = _read_condition(sentence, name, token.start, end)
-        if stated is not None:
+        if stated is not None and not _is_of_person_before(sentence, name, stated[1]):
             found[name] = (name, *stated)
     return [*(found | _undone_conditions(sentence, lacked) | _unmade_conditions(sentence, lacked)).values()]
 
@@ -63,6 +63,12 @@ def spans_without_values(sentence: Sentence, existing: Sequence[ExistenceConditi
         for name, _, start, end in existing
         if not any(start <= one.start < end and one.matches_in(name) for one in sentence.mentions)
     ]
+
+
+def _is_of_person_before(sentence: Sentence, field: str, start: int) -> bool:
+    """Return whether a person before a Chinese condition did not act: 赵敏没审批的 ("not approved by Zhao Min")."""
+    before = sentence.mention_at(sentence.index_from(start) - 1)
+    return has_chinese(sentence.text[start : start + 1]) and before is not None and bool(before.matches_in(field))
 
 
 def existence_filter(sentence: Sentence, field: str, there: bool, start: int, end: int) -> Json:

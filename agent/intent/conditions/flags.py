@@ -243,9 +243,13 @@ def _flag_candidate(sentence: Sentence, flag: Flag, mention: Mention, denied: bo
     if _is_in_exception(sentence, mention.first - 1, mention) or _is_in_exception(sentence, mention.first, mention):
         return None  # the 外 ("outside") in 除考证以外的课 ("courses other than exam preparation")
     begins = _negation_start(sentence, mention.first)
+    if begins is None and _has_unclear_denial_behind(sentence, mention):
+        return None
     # The "-free" of "egg-free" has already denied the hit.
     is_free = sentence.folded(mention.last) == "-" and sentence.folded(mention.last + 1) in ("free", "less")
-    negated = begins is not None or (not is_free and is_mention_negated(sentence, mention))
+    # "not approved and uninsured": the "not" does not reach the second flag, which denies itself.
+    is_own = denied and not flag.is_denial
+    negated = begins is not None or (not (is_free or is_own) and is_mention_negated(sentence, mention))
     if negated is None:
         return None
     start = min(_extent(sentence, mention), start if begins is None else begins)
@@ -257,6 +261,19 @@ def _flag_candidate(sentence: Sentence, flag: Flag, mention: Mention, denied: bo
     fields = {one.field for place in range(mention.first, mention.last) for one in _matches_at(sentence, place)}
     candidate = Candidate(mention, flag.field, (known,), 1 + len(fields))
     return FlagCandidate(candidate, flag.truth, start, end, denied)
+
+
+def _has_unclear_denial_behind(sentence: Sentence, mention: Mention) -> bool:
+    """Return whether "not" and an unknown verb follow a flag, so that its value is unclear: "audit was not met"."""
+    place = mention.last
+    while sentence.folded(place) in _SWITCHED or sentence.folded(place) in lexicon.AUXILIARIES:
+        place += 1
+    negator = next((one for one in sentence.negators.values() if one.first == place and one.kind == "not"), None)
+    verb = sentence.token(negator.last) if negator is not None else None
+    if negator is None or verb is None or sentence.mention_at(negator.last) is not None:
+        return False
+    is_deed = place > mention.last or verb.folded.endswith("ed") or verb.folded in lexicon.PARTICIPLES
+    return is_deed and verb.kind == "word" and not _is_refused(sentence, mention.last)
 
 
 def _is_in_exception(sentence: Sentence, place: int, mention: Mention) -> bool:

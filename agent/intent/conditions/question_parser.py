@@ -122,8 +122,9 @@ def parse_question(
     sentence = replace(sentence, used_spans=(*sentence.used_spans, *((one.start, one.end) for one in numbers)))
     existing = read_existence_conditions(sentence)
     lacked = {name for name, *_ in existing}
+    sentence = _without_used_negators(sentence, existing)
     flags = [one for one in read_flag_conditions(sentence) if one.field not in lacked]
-    constraints, unused_mentions = read_constraints(_end_negations(sentence, flags, existing))
+    constraints, unused_mentions = read_constraints(_end_negations(sentence, flags))
     constraints = [*expand_version_ranges(sentence, constraints), *flags]
     dates = [one for one in dates if not any(start <= one.start and one.end <= end for start, end in of_years)]
     stated = [StatedCondition(one.field, number_filter(one), one.start, one.end, one.probability) for one in numbers]
@@ -149,10 +150,28 @@ def _names_number(sentence: Sentence, mention: Mention, numbers: Sequence[Number
     )
 
 
-def _end_negations(sentence: Sentence, flags: Sequence[Constraint], existing: Sequence[ExistenceCondition]) -> Sentence:
-    """Return the sentence with `negations` in which a word that denies a flag or a missing field denies no other value.
+def _without_used_negators(sentence: Sentence, existing: Sequence[ExistenceCondition]) -> Sentence:
+    """Return the sentence without the words of denial that say that a field has no value: they deny nothing else.
 
-    "not closed on the Heron" denies only "closed"; "no destination recorded and urgent" denies only the destination.
+    "no destination recorded and urgent" denies only the destination.
+    """
+    lacking = spans_without_values(sentence, existing)
+
+    def is_used(place: int) -> bool:
+        return any(start <= sentence.tokens[place].start < end for start, end in lacking)
+
+    free = {last: no for last, no in sentence.negators.items() if not is_used(no.first)}
+    if len(free) == len(sentence.negators) or len(sentence.tokens) > _MOST_TOKENS:
+        return sentence
+    freed = replace(sentence, negators=free)
+    ended = negated_mentions(freed)
+    return replace(freed, negations={one: sentence.negations[one] if is_used(one) else ended[one] for one in ended})
+
+
+def _end_negations(sentence: Sentence, flags: Sequence[Constraint]) -> Sentence:
+    """Return the sentence with `negations` in which a word that denies a flag denies no value.
+
+    "not closed on the Heron" denies only "closed".
     """
     denied = [
         (one.start, one.end)
@@ -160,16 +179,9 @@ def _end_negations(sentence: Sentence, flags: Sequence[Constraint], existing: Se
         if one.confidence >= FILTERS_FROM
         and any(sentence.index_from(one.start) in (no.first, no.last) for no in sentence.negators.values())
     ]
-    lacking = spans_without_values(sentence, existing)
-
-    def is_used(place: int) -> bool:
-        return any(start <= sentence.tokens[place].start < end for start, end in lacking)
-
-    free = {last: no for last, no in sentence.negators.items() if not is_used(no.first)}
-    if (not denied and len(free) == len(sentence.negators)) or len(sentence.tokens) > _MOST_TOKENS:
+    if not denied or len(sentence.tokens) > _MOST_TOKENS:
         return sentence
-    ended = negated_mentions(replace(sentence, negators=free, used_spans=(*sentence.used_spans, *denied)))
-    return replace(sentence, negations={one: sentence.negations[one] if is_used(one) else ended[one] for one in ended})
+    return replace(sentence, negations=negated_mentions(replace(sentence, used_spans=(*sentence.used_spans, *denied))))
 
 
 def to_sentence(
@@ -228,7 +240,14 @@ def with_dates(
     ]
     sentence = sentence.without([one for one in sentence.mentions if is_verb_of_date(sentence, one, dates)])
     taken = tuple((one.start, one.end) for one in dates)
-    sentence = replace(sentence, used_spans=taken, has_dates=bool(dates), negators=find_negators(sentence))
+    negators = find_negators(sentence)
+    # "none" of "none of Ann's" is no value.
+    denying = [
+        one
+        for one in sentence.mentions
+        if any(no.first <= one.first and one.last <= no.last for no in negators.values())
+    ]
+    sentence = replace(sentence.without(denying), used_spans=taken, has_dates=bool(dates), negators=negators)
     denials = negated_mentions(sentence)
     if len(sentence.tokens) > _MOST_TOKENS:
         denials = {place: None if denied else denied for place, denied in denials.items()}

@@ -1,6 +1,5 @@
 """Codes as values: which words a code such as TRV, LV or CNP may stand for."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from agent.intent.language.text import stem
@@ -26,16 +25,14 @@ def abbreviation_codes(name: str, values: FieldValues) -> Iterator[tuple[str, Va
 def initial_codes(fields: Mapping[str, FieldValues], names: NameIndex) -> dict[str, tuple[ValueMatch, ...]]:
     """Return the values in capitals that may be initials of words, by the code in lower case.
 
-    A code whose meaning is known, as that of a country is, stands for no other words. Of codes with two letters only
-    those are kept that end like another one of the field (LV, HV): two words often begin like a code by chance.
+    A code whose meaning is known, as that of a country is, stands for no other words.
     """
     known_codes = {key for known in names.values() for key, one in known.items() if one.kind in ("alias", "translated")}
     found: dict[str, tuple[ValueMatch, ...]] = {}
     for name, one in fields.items():
-        ends = Counter(value[-1:] for value in one.values if len(value) == 2)
         for value, documents in one.values.items():
             is_code = value.isascii() and value.isalpha() and value.isupper()
-            is_code &= (2 if ends[value[-1:]] > 1 else 3) <= len(value) <= LONGEST_CODE
+            is_code &= 2 <= len(value) <= LONGEST_CODE
             if is_code and (name, value) not in known_codes:
                 known = ValueMatch(name, value, "code", documents)
                 found[value.casefold()] = (*found.get(value.casefold(), ()), known)

@@ -21,14 +21,15 @@ MOST_COMPARISONS = 40_000
 """Maximum number of names that the unknown words of one turn are compared with in all; takes about 10 ms."""
 _MOST_INITIALS = 9
 """Maximum words, hyphens included, whose initials are compared with codes."""
-_OF_VERBS = ("ed", "ing")
-"""Endings of words that rather say what somebody did: "the mayor [visited]"."""
 _LEAST_SAID = 4
 """Minimum letters of a word that a code may stand for."""
 _LETTERS = frozenset("ai")
 """English words that look like an initial."""
 _DOTTED = re.compile(r"[^\W\d_][._-][^\W\d_]")
-_GREETINGS = frozenset("hi hello hey dear thanks morning hallo".split())
+_GREETINGS = frozenset(
+    "hi hello hey dear thanks morning hallo goodmorning goodafternoon goodevening goodday 你好 您好".split()
+)
+_GREETING_MARKS, _LONGEST_GREETING = ",!，！:：", 9
 _DOING = frozenset(["did", "does", "do"])
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
@@ -75,20 +76,26 @@ def find_mentions(
             found.append(mention)
             place = mention.last
     found = [one for mention in found if (one := _with_given_name(tokens, mention, vocabulary)) is not None]
-    found = [_as_written(tokens, one) for one in found if not _is_greeted(tokens, one)]
+    initials = _find_initials(tokens, vocabulary)
+    said = _covered_tokens(initials)
+    # "low voltage" is LV rather than the priority "low".
+    found = [one for one in found if not {*range(one.first, one.last)} <= said] + initials
+    greeted = _greeting_end(tokens)
+    found = [_as_written(tokens, one) for one in found if one.last > greeted]
     for first, last, meant in translated_values(tokens, vocabulary, _covered_tokens(found)):
         found.append(Mention(first, last, tokens[first].start, tokens[last - 1].end, (meant,)))
     found = without_word_parts(tokens, sorted(found, key=lambda mention: mention.first), vocabulary)
     found += _find_misspelt(tokens, vocabulary, _covered_tokens(found))
-    found += _find_initials(tokens, vocabulary, _covered_tokens(found))
     found += _find_abbreviated(tokens, vocabulary, _covered_tokens(found))
     return sorted(found, key=lambda mention: mention.first)
 
 
-def _is_greeted(tokens: Sequence[Token], mention: Mention) -> bool:
-    """Return whether a name is that of the person spoken to: "Hi Sam, ..."."""
-    behind = tokens[mention.last].text if mention.last < len(tokens) else ""
-    return mention.first == 1 and tokens[0].folded in _GREETINGS and behind in (",", "!", "，", "！", ":")
+def _greeting_end(tokens: Sequence[Token]) -> int:
+    """Return the index after a greeting with names, 0 without one: "Hi Sam and Jo, ...", "Good morning Ann!"."""
+    said = "".join(token.folded for token in tokens[:2])
+    if not tokens or (tokens[0].folded not in _GREETINGS and said not in _GREETINGS):
+        return 0
+    return next((place for place, token in enumerate(tokens[:_LONGEST_GREETING]) if token.text in _GREETING_MARKS), 0)
 
 
 def _as_written(tokens: Sequence[Token], mention: Mention) -> Mention:
@@ -243,7 +250,7 @@ def _can_mean_value(known: ValueMatch, tokens: Sequence[Token], first: int, last
     if known.value.isdecimal() or (known.kind == "form" and last - first == 1 and tokens[first].text.isdecimal()):
         return known.field in fields_named_before(tokens, first, vocabulary) and not is_range_bound(tokens, first)
     word = tokens[first]
-    if word.text == "I" and last - first == 1 and not _is_roman_one(known, tokens, first, vocabulary):
+    if word.text == "I" and last - first == 1 and known.field not in fields_named_before(tokens, first, vocabulary):
         return False
     if not any(c.isalpha() for c in known.value) and not _VERSION.search(known.value):
         return _is_written(known.value, tokens, first)
@@ -260,13 +267,6 @@ def _can_mean_value(known: ValueMatch, tokens: Sequence[Token], first: int, last
     if known.kind != "part" or last - first > 1 or vocabulary.roles.get(known.field) in ("label", "tag"):
         return True
     return is_person_mention(known.field, tokens, first, vocabulary)
-
-
-def _is_roman_one(known: ValueMatch, tokens: Sequence[Token], place: int, vocabulary: Vocabulary) -> bool:
-    """Return whether "I" is a value: after the field's name ("phase I"), or at the end of what is said."""
-    following = tokens[place + 1] if place + 1 < len(tokens) else None
-    ends = place > 0 and (following is None or following.kind == "mark")
-    return ends or known.field in fields_named_before(tokens, place, vocabulary)
 
 
 def _is_bare_action(value: str, tokens: Sequence[Token], first: int, last: int) -> bool:
@@ -348,22 +348,25 @@ def _misspelt_values(
     return tuple(one for one in similar if is_rare or roles[one.field] != "person")
 
 
-def _find_initials(tokens: Sequence[Token], vocabulary: Vocabulary, taken: set[int]) -> list[Mention]:
-    """Find words whose initials are the code of exactly one value: "low voltage" for LV, "near-miss report" for NMR."""
+def _find_initials(tokens: Sequence[Token], vocabulary: Vocabulary) -> list[Mention]:
+    """Find words whose initials are the code of exactly one value: "low voltage" for LV of the field `voltage`.
+
+    One of them must be a word for the field: other words begin like a code by chance.
+    """
     found: list[Mention] = []
     for first in range(len(tokens) if vocabulary.initials else 0):
-        letters = ""
+        letters, named = "", set[str]()
         for last in range(first, min(first + _MOST_INITIALS, len(tokens))):
             token = tokens[last]
             if token.kind == "mark" and letters and token.text == "-" and _is_inside(tokens, last):
                 continue
-            if token.kind != "word" or last in taken or (letters and token.folded.endswith(_OF_VERBS)):
+            if token.kind != "word" or _is_empty(token):
                 break
             letters += token.folded[:1]
+            named |= {*vocabulary.cues.get((token.folded,), ()), *vocabulary.cues.get((token.stem,), ())}
             known = vocabulary.initials.get(letters, ())
-            if len(known) == 1 and not _is_empty(tokens[first]) and not _is_empty(token):
+            if len(known) == 1 and known[0].field in named:
                 found.append(Mention(first, last + 1, tokens[first].start, token.end, known))
-                taken = taken.union(range(first, last + 1))
                 break
     return found
 
