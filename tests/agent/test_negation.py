@@ -302,3 +302,45 @@ def test_what_a_person_does_without_something_is_still_theirs():
 
 def test_a_comparison_with_another_thing_denies_nothing():
     assert (False, "Lisbon") not in stated("other reports that are longer than those of Lisbon")
+
+
+WARD = FieldCatalogue(
+    ((1, 1),),
+    60,
+    {
+        "severity": strings("severity", "none", "moderate", "severe"),
+        "ward": strings("ward", "ICU", "Surgery", "Maternity"),
+        "status": strings("status", "closed", "open", "not signed", "signed"),
+        "signer": strings("signer", "Jordan Bell", "Olga Stone", "Ravi Menon"),
+        "owner": strings("owner", "Jordan Bell", "Grace Hill"),
+        "tags": strings("tags", "night", "handover", documents=40),
+        "audit": strings("audit", "Y", "N"),
+        "secured": strings("secured", "ja", "nein"),
+        "closedOn": FieldValues(Field("closedOn", "date", "date"), {}, 40, 50, "2025-01-02", "2026-11-01"),
+        "reportedOn": FieldValues(Field("reportedOn", "date", "date"), {}, 40, 60, "2025-01-02", "2026-11-01"),
+        "科室": strings("科室", "内科", "外科", "儿科"),
+        "审批人": strings("审批人", "赵敏", "王强", documents=40),
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("none of the severe ones", {"severity": ("ne", "severe")}),
+        ("none from the ICU", {"ward": ("ne", "ICU")}),
+        ("cases not closed that were reported in May", {"status": ("ne", "closed"), "reportedOn": ("and", None)}),
+        ("cases without tags reported in May", {"tags": ("exists", False), "reportedOn": ("and", None)}),
+        ("cases not signed by Olga Stone", {"signer": ("ne", "Olga Stone")}),
+        ("secured nein", {"secured": ("eq", "nein")}),
+        ("除儿科外的病人", {"科室": ("ne", "儿科")}),
+        ("赵敏没审批的", {"审批人": ("ne", "赵敏")}),
+        ("the audit was not met", {}),
+        ("Hi Ravi Menon, where is the form?", {}),
+    ],
+)
+def test_a_word_that_denies_one_thing_denies_and_names_no_other(question: str, expected: dict[str, tuple[str, Any]]):
+    context = ReadingContext(WARD, frozenset({"case", "cases"}), CARDS, _CALENDAR, NOW)
+    sure = [one.filter for one in read_by_rules(question, (), context).conditions if one.confidence >= 0.9]
+    found = {(one.get("key") or one["filters"][0]["key"]): (one["type"], one.get("value")) for one in sure}
+    assert found == expected

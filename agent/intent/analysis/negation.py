@@ -13,6 +13,7 @@ from agent.intent.analysis.negation_words import (
     Negator,
     action_verbs,
     end_of_phrase,
+    ends_before_clause,
     ends_clause,
     is_action_negated,
     is_excluded_value,
@@ -68,7 +69,7 @@ def negator_of(sentence: Sentence, start: int, fields: Collection[str]) -> Negat
 
 def _is_negated_before(sentence: Sentence, first: int, last: int, fields: Collection[str]) -> bool | None:
     negator, unclear, crosses = _negator_before(sentence, first, fields)
-    if negator is None:
+    if negator is None or ends_before_clause(sentence, negator, first):
         return False
     if sentence.folded(0) == "why":  # the date of what was not done may still be asked for
         return False if all(sentence.vocabulary.roles.get(name) == "date" for name in fields) else None
@@ -255,9 +256,8 @@ def _is_excluded_after(sentence: Sentence, last: int, places: Sequence[int], fie
     for place in places:
         behind = end_of_phrase(sentence, place, "behind")
         covered = sentence.mention_at(place)
-        if covered is not None and covered.last >= behind > place:
-            continue  # part of a name: "card [not present]"
-        if behind > place and _is_of_another_noun(sentence, last, place):
+        is_in_name = covered is not None and covered.last >= behind  # "card [not present]"
+        if behind > place and (is_in_name or _is_of_another_noun(sentence, last, place)):
             continue
         if sentence.folded(place) in words_of_kind("left") and _has_verb_before_out(sentence, place):
             return True

@@ -169,6 +169,13 @@ def action_verbs() -> tuple[frozenset[str], tuple[str, ...]]:
     return frozenset(english), tuple(chinese)
 
 
+def ends_before_clause(sentence: Sentence, negator: Negator, first: int) -> bool:
+    """Return whether a denied verb ends before the clause of the token `first`: "not done that were due [in May]"."""
+    verb = sentence.folded(negator.last)
+    is_deed = negator.kind == "not" and (verb.endswith("ed") or verb in lexicon.PARTICIPLES)
+    return is_deed and any(sentence.folded(place) in _RELATIVE for place in range(negator.last + 1, first))
+
+
 def ends_clause(sentence: Sentence, place: int, fields: Collection[str]) -> bool:
     """Return whether a clause ends at a token; a comma inside a list of values of `fields` does not end a clause."""
     token, following = sentence.tokens[place], sentence.token(place + 1)

@@ -209,7 +209,13 @@ def _split(parsed: ParsedQuestion) -> tuple[ParsedQuestion, FieldIndex, tuple[Se
     segments = segment_question(parsed, columns)
     on_keys = (one for one in parsed.conditions if one.field in columns.key_fields)
     keys = tuple(one for one in on_keys if one.filter["type"] in ("eq", "in"))
-    rows = find_named_records(parsed, columns, segments, keys)
+    denying = [(parsed.sentence.tokens[one.first].start, parsed.sentence.tokens[one.last - 1].end)
+               for one in parsed.sentence.negators.values()]  # fmt: skip
+    rows = tuple(
+        row for row in find_named_records(parsed, columns, segments, keys)
+        if not any(start <= row.start and row.end <= end for start, end in denying)
+        and parsed.sentence.folded(parsed.sentence.index_from(row.end)) != "by"
+    )  # fmt: skip
     rows = (*rows, *find_rank_conditions(parsed, columns, [*parsed.conditions, *rows]))
     parsed = replace(parsed, conditions=tuple(one for one in parsed.conditions if one not in keys or one in rows))
     more = [one for one in rows if one not in parsed.conditions]

@@ -266,7 +266,7 @@ def _flag_candidate(sentence: Sentence, flag: Flag, mention: Mention, denied: bo
 def _has_unclear_denial_behind(sentence: Sentence, mention: Mention) -> bool:
     """Return whether "not" and an unknown verb follow a flag, so that its value is unclear: "audit was not met"."""
     place = mention.last
-    while sentence.folded(place) in _SWITCHED or sentence.folded(place) in lexicon.AUXILIARIES:
+    while sentence.folded(place).removesuffix("n") in {*_SWITCHED, *lexicon.AUXILIARIES, "'", "’"}:
         place += 1
     negator = next((one for one in sentence.negators.values() if one.first == place and one.kind == "not"), None)
     verb = sentence.token(negator.last) if negator is not None else None

@@ -8,7 +8,7 @@ from datetime import datetime
 from agent.intent.analysis.comparisons import find_comparisons
 from agent.intent.analysis.list_lengths import read_length_conditions
 from agent.intent.analysis.negation import negated_mentions
-from agent.intent.analysis.negation_words import find_negators
+from agent.intent.analysis.negation_words import JOINING, find_negators
 from agent.intent.analysis.sentence import Sentence, topic_regions
 from agent.intent.conditions.date_conditions import DATES_FILTER_FROM, date_conditions
 from agent.intent.conditions.date_fields import is_in_title, is_past_verb, is_state, is_verb_of_date
@@ -122,8 +122,11 @@ def parse_question(
     sentence = replace(sentence, used_spans=(*sentence.used_spans, *((one.start, one.end) for one in numbers)))
     existing = read_existence_conditions(sentence)
     lacked = {name for name, *_ in existing}
-    sentence = _without_used_negators(sentence, existing)
-    flags = [one for one in read_flag_conditions(sentence) if one.field not in lacked]
+    freed = _without_used_negators(sentence, existing)
+    # "no contract and no supplier" denies both, "no supplier, signed" one.
+    is_list = any(_is_joined_behind(sentence, end) for *_, end in existing)
+    flags = [one for one in read_flag_conditions(sentence if is_list else freed) if one.field not in lacked]
+    sentence = freed
     constraints, unused_mentions = read_constraints(_end_negations(sentence, flags))
     constraints = [*expand_version_ranges(sentence, constraints), *flags]
     dates = [one for one in dates if not any(start <= one.start and one.end <= end for start, end in of_years)]
@@ -148,6 +151,11 @@ def _names_number(sentence: Sentence, mention: Mention, numbers: Sequence[Number
         mention.last == sentence.index_from(one.start) and own <= set(map(stem, lexicon.name_words(one.field)))
         for one in numbers
     )
+
+
+def _is_joined_behind(sentence: Sentence, end: int) -> bool:
+    following = sentence.token(sentence.index_from(end))
+    return following is not None and following.folded in JOINING
 
 
 def _without_used_negators(sentence: Sentence, existing: Sequence[ExistenceCondition]) -> Sentence:

@@ -34,6 +34,10 @@ _ROOT = 5
 _MISSPELT = 85
 _LONGEST_NAME = 80
 """Maximum characters of a text whose words are cached: those of the longest value that a question can name."""
+_GREETINGS = frozenset(
+    "hi hello hey dear thanks morning hallo goodmorning goodafternoon goodevening goodday 你好 您好".split()
+)
+_GREETING_MARKS, _LONGEST_GREETING = ",!，！:：", 9
 _MOST_LEFT = 0.75
 """Minimum share of a word's consonants that an abbreviation keeps."""
 
@@ -108,6 +112,14 @@ def words_of_question(text: str) -> tuple[str, ...]:
 
 
 _words_of_name = lru_cache(maxsize=32_768)(words_of_question)
+
+
+def greeting_end(tokens: Sequence[Token]) -> int:
+    """Return the index after a greeting with names, 0 without one: "Hi Sam and Jo, ...", "Good morning Ann!"."""
+    said = "".join(token.folded for token in tokens[:2])
+    if not tokens or (tokens[0].folded not in _GREETINGS and said not in _GREETINGS):
+        return 0
+    return next((place for place, token in enumerate(tokens[:_LONGEST_GREETING]) if token.text in _GREETING_MARKS), 0)
 
 
 @lru_cache(maxsize=64)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from agent.intent.language import lexicon
-from agent.intent.language.text import Token, code_closeness, has_chinese, words_of
+from agent.intent.language.text import Token, code_closeness, greeting_end, has_chinese, stem, words_of
 from agent.intent.values.account_names import initial_of
 from agent.intent.values.chinese_boundaries import without_word_parts
+from agent.intent.values.field_words import agent_verb
 from agent.intent.values.numeric_codes import fields_named_before, is_range_bound
 from agent.intent.values.person_mentions import RARE_WORD, is_person_mention
 from agent.intent.values.translated_names import translated_values
@@ -26,10 +27,6 @@ _LEAST_SAID = 4
 _LETTERS = frozenset("ai")
 """English words that look like an initial."""
 _DOTTED = re.compile(r"[^\W\d_][._-][^\W\d_]")
-_GREETINGS = frozenset(
-    "hi hello hey dear thanks morning hallo goodmorning goodafternoon goodevening goodday 你好 您好".split()
-)
-_GREETING_MARKS, _LONGEST_GREETING = ",!，！:：", 9
 _DOING = frozenset(["did", "does", "do"])
 _VERSION = re.compile(r"\d\.\d")
 _BREAKS = frozenset(',.;:?!，。；：？！、()（）"“”‘’「」『』《》|/')
@@ -80,22 +77,15 @@ def find_mentions(
     said = _covered_tokens(initials)
     # "low voltage" is LV rather than the priority "low".
     found = [one for one in found if not {*range(one.first, one.last)} <= said] + initials
-    greeted = _greeting_end(tokens)
-    found = [_as_written(tokens, one) for one in found if one.last > greeted]
+    found = [_as_written(tokens, one) for one in found]
     for first, last, meant in translated_values(tokens, vocabulary, _covered_tokens(found)):
         found.append(Mention(first, last, tokens[first].start, tokens[last - 1].end, (meant,)))
     found = without_word_parts(tokens, sorted(found, key=lambda mention: mention.first), vocabulary)
     found += _find_misspelt(tokens, vocabulary, _covered_tokens(found))
     found += _find_abbreviated(tokens, vocabulary, _covered_tokens(found))
+    greeted = greeting_end(tokens)
+    found = [one for one in found if one.last > greeted and not _is_state_of_person(tokens, one, vocabulary)]
     return sorted(found, key=lambda mention: mention.first)
-
-
-def _greeting_end(tokens: Sequence[Token]) -> int:
-    """Return the index after a greeting with names, 0 without one: "Hi Sam and Jo, ...", "Good morning Ann!"."""
-    said = "".join(token.folded for token in tokens[:2])
-    if not tokens or (tokens[0].folded not in _GREETINGS and said not in _GREETINGS):
-        return 0
-    return next((place for place, token in enumerate(tokens[:_LONGEST_GREETING]) if token.text in _GREETING_MARKS), 0)
 
 
 def _as_written(tokens: Sequence[Token], mention: Mention) -> Mention:
@@ -104,6 +94,16 @@ def _as_written(tokens: Sequence[Token], mention: Mention) -> Mention:
     if mention.last - mention.first > 1 or all(one.value != said for one in mention.matches) or not said.islower():
         return mention
     return replace(mention, matches=tuple(one for one in mention.matches if not one.value.isupper()))
+
+
+def _is_state_of_person(tokens: Sequence[Token], mention: Mention, vocabulary: Vocabulary) -> bool:
+    """Return whether a value only says what the person behind it did: "[signed] by Ravi" beside the field `signer`."""
+    verb = tokens[mention.last - 1]
+    if mention.last >= len(tokens) or tokens[mention.last].folded != "by" or not verb.folded.endswith("ed"):
+        return False
+    deeds = {stem(deed) for name in vocabulary.of_role("person") for word in lexicon.name_words(name)
+             for deed in (word, agent_verb(word)) if deed}  # fmt: skip
+    return verb.stem in deeds
 
 
 def _is_suffix(tokens: Sequence[Token], place: int) -> bool:

@@ -228,7 +228,8 @@ def _short_names(name: str, held: Mapping[str, int]) -> Iterator[tuple[tuple[str
         for value, words in by_words.items():
             if len(words) > 1 and words[end] in common:
                 kept = words[1:] if end == 0 else words[:-1]
-                if _LETTERED.search("".join(kept)) or _LONG_NUMBER.fullmatch("".join(kept)):
+                is_denial = "".join(kept) in ("外", "非", "无", "未")  # 外 of 外科 also means "except"
+                if not is_denial and (_LETTERED.search("".join(kept)) or _LONG_NUMBER.fullmatch("".join(kept))):
                     yield words_of(" ".join(kept)), ValueMatch(name, value, "short", held[value], 0.9)
     for value in held:
         words = words_of(value)
