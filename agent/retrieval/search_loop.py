@@ -47,9 +47,7 @@ MIN_OUTSTANDING_COVERAGE = 0.45
 """The same if `has_outstanding_cosine` is true: the passage may answer in other words."""
 
 _DEGRADED = "sufficiency_unavailable"
-
 Stop = Literal["enough", "no_progress", "budget", "rounds", "failed"]
-
 _log = logging.getLogger(__name__)
 _log.addFilter(RepetitionFilter())
 # Without a handler configured by the program, the lines would go straight to stderr.

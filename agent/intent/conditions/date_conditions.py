@@ -12,7 +12,7 @@ from agent.intent.conditions.date_scoring import StatedDate
 from agent.intent.conditions.filter_json import all_of, any_of, date_filter, negate_range
 from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
-from agent.intent.time.dates import DateRange
+from agent.intent.time.run_reader import DateRange
 
 _LONGEST_PHRASE = 60
 DATES_FILTER_FROM = 0.8

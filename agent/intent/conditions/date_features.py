@@ -18,8 +18,8 @@ from agent.intent.conditions.document_numbers import holds_years
 from agent.intent.deciding.features import is_content_word
 from agent.intent.language import lexicon
 from agent.intent.language.text import has_chinese
-from agent.intent.time.dates import DateRange
 from agent.intent.time.periods import Period
+from agent.intent.time.run_reader import DateRange
 from agent.intent.values.field_words import chinese_field_words, concepts_of
 from agent.intent.words import LANGUAGES, word_table
 from retrievers.core.types import FieldValues

@@ -11,8 +11,8 @@ from agent.intent.analysis.sentence import ENDS, Sentence
 from agent.intent.deciding.features import cued_fields_beside
 from agent.intent.language import lexicon
 from agent.intent.language.text import CUT, LOOSE, Token, closeness, leaves_out, stem
-from agent.intent.time.dates import DateRange
 from agent.intent.time.periods import Period
+from agent.intent.time.run_reader import DateRange
 from agent.intent.values.field_words import concepts_of
 from agent.intent.values.value_linking import Mention
 from agent.intent.values.vocabulary import Vocabulary

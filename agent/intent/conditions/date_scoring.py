@@ -19,7 +19,7 @@ from agent.intent.conditions.date_fields import is_main_date_unclear, main_date_
 from agent.intent.deciding.decision_trees import TreeEnsemble, parse_trees, sigmoid
 from agent.intent.language import lexicon
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
-from agent.intent.time.dates import DateRange, DateReading
+from agent.intent.time.run_reader import DateRange, DateReading
 from agent.intent.words import word_table
 
 

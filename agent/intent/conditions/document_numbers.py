@@ -11,7 +11,7 @@ from agent.intent.analysis.sentence import ENDS, Sentence
 from agent.intent.language import lexicon
 from agent.intent.language.amounts import Amount, AmountReading
 from agent.intent.language.numerals import parse_amount
-from agent.intent.time.dates import DateRange
+from agent.intent.time.run_reader import DateRange
 from agent.intent.values.field_words import concepts_of
 from agent.intent.values.vocabulary import Vocabulary
 from agent.intent.words import word_table

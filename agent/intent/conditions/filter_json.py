@@ -6,8 +6,8 @@ from typing import Any
 
 from agent.intent.conditions.document_numbers import NumberCondition
 from agent.intent.deciding.constraints import Constraint
-from agent.intent.time.dates import DateRange
 from agent.intent.time.periods import Period
+from agent.intent.time.run_reader import DateRange
 from agent.intent.values.date_units import DateUnits
 from retrievers.core.types import FieldValues
 

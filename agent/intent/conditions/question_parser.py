@@ -34,8 +34,9 @@ from agent.intent.deciding.constraints import Constraint, read_constraints
 from agent.intent.language import calculation_patterns, lexicon
 from agent.intent.language.text import chinese_words, stem, tokenize
 from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
-from agent.intent.time.dates import DateRange, read_dates
+from agent.intent.time.dates import read_dates
 from agent.intent.time.periods import Calendar
+from agent.intent.time.run_reader import DateRange
 from agent.intent.values.translated_names import find_pinyin_phrases, translated_cues
 from agent.intent.values.value_linking import Mention, find_mentions
 from agent.intent.values.vocabulary import Vocabulary

@@ -14,8 +14,9 @@ from rapidfuzz import fuzz, process
 from agent.intent.conditions.date_fields import choose_occurrence
 from agent.intent.conditions.filter_json import Json, all_of, date_filter
 from agent.intent.model.reply import ModelReading, TimeRestriction
-from agent.intent.time.dates import DateRange, find_date
+from agent.intent.time.dates import find_date
 from agent.intent.time.periods import Calendar
+from agent.intent.time.run_reader import DateRange
 from agent.intent.values.vocabulary import Vocabulary
 from agent.types import Rejected
 from retrievers.core.errors import BadRequest
