@@ -1,7 +1,6 @@
 """Follow-ups: what a turn takes over from earlier turns.
 
-"only the ones from this year" narrows the question before; "and who sponsored it?" asks about a document of the answer;
-那 2021 年的呢？ ("and of 2021?") asks the same about another year. A turn is one question of the conversation.
+"only the ones from this year" narrows the question before; "and who sponsored it?" asks about a document of its answer.
 """
 
 import re
