@@ -17,6 +17,7 @@ MAX_PART_BYTES = 1_000_000
 """The same for one part of a collection, whose values of number and date fields count too."""
 _LEAST_BYTES = 25
 """A value counts as at least this many bytes."""
+_LONGEST_SPELT_BYTES = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,11 @@ def _aliases(fields: Iterable[Field]) -> dict[str, str]:
 
 
 def _spellings(values: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the values with other spellings, by their folded form; without long ones, which no question names."""
     alike: dict[str, list[str]] = {}
     for value in values:
-        alike.setdefault(fold(value), []).append(value)
+        if _size(value) <= _LONGEST_SPELT_BYTES:
+            alike.setdefault(fold(value), []).append(value)
     return {folded: tuple(same) for folded, same in alike.items() if folded and len(same) > 1}
 
 
