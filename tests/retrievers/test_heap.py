@@ -69,6 +69,7 @@ def test_what_lies_beside_a_reference_cycle_is_returned_to_the_system_too() -> N
 
 
 _FIELDS = {"a": Field("a", "string", "string")}
+_CALLS = 50
 
 
 @pytest.mark.parametrize(
@@ -82,8 +83,15 @@ _FIELDS = {"a": Field("a", "string", "string")}
     ],
 )
 def test_work_of_every_document_and_filter_leaves_no_reference_cycle(work: Callable[[], object]) -> None:
-    for _ in range(2):  # the first call may fill caches
-        with suppress(BadDocument, BadFilter):
-            work()
-        found = gc.collect()
-    assert found == 0
+    # Many calls, because threads of other tests may leave some objects meanwhile.
+    with suppress(BadDocument, BadFilter):
+        work()  # may fill caches
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(_CALLS):
+            with suppress(BadDocument, BadFilter):
+                work()
+        assert gc.collect() < _CALLS
+    finally:
+        gc.enable()

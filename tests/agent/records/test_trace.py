@@ -123,8 +123,7 @@ async def test_a_record_that_was_written_is_not_kept_in_memory(service: Service,
     monkeypatch.setattr(process_memory, "release_memory", lambda: given_back.append(True))
     await service.retrieve("penguins", collection="birds")
     assert await stored(service) == 1
-    await asyncio.sleep(0)
-    assert [one for one in gc.get_objects() if isinstance(one, Trace)] == []
+    await until(lambda: not any(isinstance(one, Trace) for one in gc.get_objects()))
     assert not given_back
 
     monkeypatch.setattr(process_memory, "LARGE_BYTES", 100)
