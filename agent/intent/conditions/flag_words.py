@@ -267,10 +267,9 @@ def assigned_value(sentence: Sentence, end: int) -> tuple[bool, int] | None:
 def _setting() -> re.Pattern[str]:
     """Return the pattern of a value behind a flag: any word for true or false after ":" or "=", else a plain one."""
     words = sorted((word for one in boolean_words().values() for word in one), key=len, reverse=True)
-    plain = [
-        word for word in words if (len(word) > 2 or word in ("y", "n", "no", "ja", "sí", "sì", "да")) and word.isalpha()
-    ]
-    plain = [word for word in plain if not has_chinese(word)]
+    # "off" also follows verbs: "closed off".
+    short = ("y", "n", "no", "ja", "sí", "sì", "да")
+    plain = [word for word in words if word in short or (len(word) > 2 and word != "off" and not has_chinese(word))]
     chinese = [word for word in words if has_chinese(word)]
     return re.compile(
         rf"""\s*(?:标记|[那这]?一?栏|字段|(?:flag|field|column)\b)?\s*

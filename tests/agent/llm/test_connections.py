@@ -55,7 +55,7 @@ class SlowServer:
 
     async def wait_all_left(self) -> None:
         async with asyncio.timeout(20), self.changed:
-            await self.changed.wait_for(lambda: self.left == self.arrived)
+            assert await self.changed.wait_for(lambda: self.left == self.arrived)
 
 
 @pytest.fixture
@@ -103,6 +103,7 @@ async def test_a_call_that_is_cancelled_at_every_step_closes_its_connection(serv
         task.cancel()
         await asyncio.sleep(0)
     await slow.wait_all_left()
+    assert task.cancelled() or task.exception() is not None
 
 
 @pytest.mark.parametrize("call", [complete, stream, embed, search])
