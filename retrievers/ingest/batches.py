@@ -9,8 +9,8 @@ from retrievers.ingest.preparation import PreparedDocument
 Numbered = tuple[int, Document | RejectedItem]
 """An item of the input, after its index."""
 
-# A passage with more bytes of packed terms, or a document with more values, counts as several in a batch. This limits the
-# time of a transaction, for which all others that write to the collection wait.
+# A passage with more bytes of packed terms, or a document with more values, counts as several in a batch. This limits
+# the time of a transaction, for which all others that write to the collection wait.
 _TERMS_BYTES, _VALUES = 4000, 20
 
 

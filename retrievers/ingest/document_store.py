@@ -200,6 +200,7 @@ class _RowWriter:
                 some_documents = documents[start : start + ROWS_AT_ONCE]
                 rows = await asyncio.to_thread(lambda some: [self._document(item) for item in some], some_documents)
                 await writer.executemany(INSERT_DOCUMENT, rows)
+
             def next_rows() -> list[Row]:
                 some = islice(passages, ROWS_AT_ONCE)
                 return [self._passage(item, n, one, vectors[one.digest]) for item, n, one in some]

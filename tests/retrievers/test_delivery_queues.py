@@ -10,7 +10,6 @@ import pytest
 
 from retrievers.core import process_memory
 from retrievers.embed import Vectors
-from retrievers.ingest import document_store
 from retrievers.ingest.jobs import delivery_queues, job_runner
 from retrievers.ingest.jobs.delivery import delivery_of_file, delivery_of_records
 from retrievers.ingest.jobs.job_queue import JobQueue
@@ -167,7 +166,9 @@ async def test_small_deliveries_are_written_while_large_ones_wait_to_be_written(
     with psycopg.connect(owner_url, autocommit=True) as owner, owner.transaction(force_rollback=True):
         owner.execute("SELECT FROM signalbox.collection WHERE name = 'locked' FOR UPDATE")
         embedder.let.set()
-        while _waiting_for_locks(owner) < 2:
+        for _ in range(3000):
+            if _waiting_for_locks(owner) == 2:
+                break
             await asyncio.sleep(0.02)
         _, report = await worker.run_delivery("acme", delivery_of_records("free", SMALL))
         owner.execute("ROLLBACK")

@@ -12,7 +12,9 @@ from weakref import WeakValueDictionary
 SMALL_BYTES = 256 * 1024
 """Maximum size of a small delivery and of its text. The packaged embedder takes about 15 s of processor time for it."""
 MOST_LARGE = 8
-"""Maximum number of large deliveries that are stored at once for all tenants. Each takes some 30 MB of memory."""
+"""Maximum number of large deliveries that are stored at once for all tenants. Each takes up to 70 MB of memory,
+beside what the embedder takes for all of them together.
+"""
 WRITE_SLOTS = 2
 """Number of batches that are written at once for waiting callers, of small and of large deliveries each, and minimum
 number for jobs from the queue. More would leave too few database connections for questions.
