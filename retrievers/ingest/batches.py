@@ -9,9 +9,9 @@ from retrievers.ingest.preparation import PreparedDocument
 Numbered = tuple[int, Document | RejectedItem]
 """An item of the input, after its index."""
 
-# A passage with more bytes of packed terms, or a document with more values, counts as several in a batch. This limits
-# the time of a transaction, for which all others that write to the collection wait.
-_TERMS_BYTES, _VALUES = 4000, 20
+# A passage with more characters of terms, or a document with more values, counts as several in a batch. This limits the
+# time of a transaction, for which all others that write to the collection wait.
+_TERMS_CHARACTERS, _VALUES = 8000, 20
 
 
 def next_items(items: Iterator[Numbered], most: int, characters: int) -> list[Numbered]:
@@ -29,5 +29,5 @@ def next_items(items: Iterator[Numbered], most: int, characters: int) -> list[Nu
 def batch_weight(item: PreparedDocument) -> int:
     """Return how much a document adds to the size of a batch, as a number of ordinary passages."""
     values = sum(len(value) if isinstance(value, list) else 1 for value in item.fields.values())
-    terms_bytes = sum(len(passage.packed_lexemes) for passage in item.passages)
-    return max(1, len(item.passages), terms_bytes // _TERMS_BYTES, values // _VALUES)
+    characters = sum(passage.packed_lexemes.characters for passage in item.passages)
+    return max(1, len(item.passages), characters // _TERMS_CHARACTERS, values // _VALUES)

@@ -43,7 +43,7 @@ class Passage:
     gap: str
     embedded: str
     digest: bytes
-    packed_lexemes: bytes
+    packed_lexemes: bm25.PackedPositions
     length: int
     places: FilePositions | None = None
 

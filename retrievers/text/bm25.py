@@ -9,7 +9,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,17 +103,28 @@ def passage_lexemes(
     return {term: sorted(places.items()) for term, places in found.items()}, round(length)
 
 
-def pack_positions(found: Positions) -> bytes:
+class PackedPositions(NamedTuple):
+    """Terms with their positions, compressed.
+
+    Attributes:
+        characters: length before compression, a measure of the work to store them.
+    """
+
+    data: bytes
+    characters: int
+
+
+def pack_positions(found: Positions) -> PackedPositions:
     """Return terms with their positions as compressed text; `unpack_positions` is the inverse."""
     text = _BETWEEN.join(
         part
         for term, places in found.items()
         for part in (term, ",".join(f"{position}{label}" for position, label in places))
     )
-    return zlib.compress(text.encode(), _FASTEST)
+    return PackedPositions(zlib.compress(text.encode(), _FASTEST), len(text))
 
 
-def unpack_positions(packed: bytes) -> Positions:
+def unpack_positions(packed: PackedPositions) -> Positions:
     """Return the terms with their positions from what `pack_positions` made."""
     parts = _unpacked(packed)
     return {
@@ -122,13 +133,13 @@ def unpack_positions(packed: bytes) -> Positions:
     }
 
 
-def unpack_terms(packed: bytes) -> list[str]:
+def unpack_terms(packed: PackedPositions) -> list[str]:
     """Return the terms alone from what `pack_positions` made. The positions would take most of the time and memory."""
     return _unpacked(packed)[::2]
 
 
-def _unpacked(packed: bytes) -> list[str]:
-    text = zlib.decompress(packed).decode()
+def _unpacked(packed: PackedPositions) -> list[str]:
+    text = zlib.decompress(packed.data).decode()
     return text.split(_BETWEEN) if text else []
 
 
