@@ -16,7 +16,7 @@ import numpy as np
 from retrievers.core.errors import Unavailable
 from retrievers.embed import Vectors
 from retrievers.embed.cache import QueryCache
-from retrievers.embed.onnx_graph import OnnxGraph, batch_by_length, read_json
+from retrievers.embed.onnx_graph import OnnxGraph, Tokens, batch_by_length, read_json
 
 MINILM = Path(__file__).parent / "minilm"
 
@@ -131,7 +131,7 @@ class _Model:
         self._pooled = "sentence_embedding" in self._graph.outputs
         self._output = "sentence_embedding" if self._pooled else self._graph.outputs[0]
 
-    def tokenize(self, texts: Sequence[str], kind: str) -> list[Any]:
+    def tokenize(self, texts: Sequence[str], kind: str) -> list[Tokens]:
         """Tokenize texts, each with the model's prompt of the name `kind` prepended, if it has one."""
         prompt = self._prompts.get(kind, "")
         return self._graph.tokenize([prompt + text for text in texts])
@@ -140,7 +140,7 @@ class _Model:
         """See `OnnxGraph.release_memory`."""
         self._graph.release_memory(self._output)
 
-    def run(self, batch: Sequence[Any]) -> Vectors:
+    def run(self, batch: Sequence[Tokens]) -> Vectors:
         """Return the unit vectors of one batch."""
         values, mask = self._graph.run(batch, self._output)
         if not self._pooled:

@@ -29,5 +29,5 @@ def next_items(items: Iterator[Numbered], most: int, characters: int) -> list[Nu
 def batch_weight(item: PreparedDocument) -> int:
     """Return how much a document adds to the size of a batch, as a number of ordinary passages."""
     values = sum(len(value) if isinstance(value, list) else 1 for value in item.fields.values())
-    characters = sum(len(passage.packed_lexemes) for passage in item.passages)
+    characters = sum(passage.packed_lexemes.characters for passage in item.passages)
     return max(1, len(item.passages), characters // _TERMS_CHARACTERS, values // _VALUES)

@@ -27,7 +27,7 @@ from retrievers.postgres.connections.database import Row
 from retrievers.postgres.connections.row_batches import fetch_in_batches
 
 _COUNTED_AT_ONCE = 256
-"""Number of passages whose terms are counted together. Those of 256 passages take up to 100 MB."""
+"""Number of passages whose terms are counted together. Each has up to 3,000 terms."""
 
 
 async def next_delivery(connection: Connection) -> int:
@@ -200,11 +200,15 @@ class _RowWriter:
                 some_documents = documents[start : start + ROWS_AT_ONCE]
                 rows = await asyncio.to_thread(lambda some: [self._document(item) for item in some], some_documents)
                 await writer.executemany(INSERT_DOCUMENT, rows)
-            while some := list(islice(passages, ROWS_AT_ONCE)):
-                rows = await asyncio.to_thread(
-                    lambda some: [self._passage(item, n, one, vectors[one.digest]) for item, n, one in some], some
-                )
-                await writer.executemany(INSERT_CHUNK, rows)
+
+            def next_rows() -> list[Row]:
+                some = islice(passages, ROWS_AT_ONCE)
+                return [self._passage(item, n, one, vectors[one.digest]) for item, n, one in some]
+
+            rows = await asyncio.to_thread(next_rows)
+            while rows:
+                # All other writers of the collection wait, so the next rows are made while the database stores these.
+                rows, _ = await asyncio.gather(asyncio.to_thread(next_rows), writer.executemany(INSERT_CHUNK, rows))
 
     def _document(self, item: PreparedDocument) -> Row:
         return document_row(self.tenant, self.number, item, self.parts[item.document.readers], self.delivery)

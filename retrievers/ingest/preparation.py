@@ -30,8 +30,8 @@ class Passage:
         start, end: position of the passage in the document's text: characters [start, end).
         embedded: the text to embed: the beginnings of title and headings, and the passage.
         digest: digest of `embedded`. Passages with the same digest have the same vector.
-        packed_lexemes: `lexemes` as one string. Millions of small objects would leave holes in the process's memory,
-            which Python does not give back.
+        packed_lexemes: `lexemes` as compressed text. Millions of small objects would leave holes in the process's
+            memory, which Python does not give back.
         length: length that BM25 uses, in words; see `bm25.passage_lexemes`.
         places: the pages, slides or rows that the passage comes from; None if the document has none.
     """
@@ -43,7 +43,7 @@ class Passage:
     gap: str
     embedded: str
     digest: bytes
-    packed_lexemes: str
+    packed_lexemes: bm25.PackedPositions
     length: int
     places: FilePositions | None = None
 
@@ -51,6 +51,11 @@ class Passage:
     def lexemes(self) -> bm25.Positions:
         """Terms with their positions and labels; see `bm25.passage_lexemes`. Unpacked on each call."""
         return bm25.unpack_positions(self.packed_lexemes)
+
+    @property
+    def terms(self) -> list[str]:
+        """The keys of `lexemes`. Unpacked on each call."""
+        return bm25.unpack_terms(self.packed_lexemes)
 
 
 @dataclass(frozen=True, slots=True)

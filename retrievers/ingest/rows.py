@@ -20,7 +20,7 @@ ROWS_AT_ONCE = 64
 
 def term_counts(documents: Sequence[PreparedDocument]) -> list[tuple[str, int]]:
     """Return (term, number of the documents' passages that contain the term), sorted by term."""
-    counts = Counter(term for item in documents for passage in item.passages for term in passage.lexemes)
+    counts = Counter(term for item in documents for passage in item.passages for term in passage.terms)
     return sorted(counts.items())
 
 
@@ -32,7 +32,7 @@ def term_changes(passages: Sequence[Passage], old: Counter[str]) -> list[tuple[s
         old: the number of replaced passages with each term. What is subtracted from the changes is removed from it, so
             that the next call subtracts only the rest.
     """
-    changes = Counter(term for passage in passages for term in passage.lexemes)
+    changes = Counter(term for passage in passages for term in passage.terms)
     for term in changes.keys() & old.keys():
         same = min(changes[term], old[term])
         changes[term] -= same

@@ -153,6 +153,32 @@ async def test_those_that_wait_for_a_locked_collection_take_one_connection_toget
     assert [job.inserted for job in over] == [1] * 6
 
 
+async def test_small_deliveries_are_written_while_large_ones_wait_to_be_written(
+    worker: Worker, owner_url: str, embedder: Slow
+):
+    large = [
+        asyncio.create_task(
+            worker.run_delivery(tenant, delivery_of_records("locked", [{"id": "large", "text": LARGE}]))
+        )
+        for tenant in ("acme", "other")
+    ]
+    await embedder.holds(2)
+    with psycopg.connect(owner_url, autocommit=True) as owner, owner.transaction(force_rollback=True):
+        owner.execute("SELECT FROM signalbox.collection WHERE name = 'locked' FOR UPDATE")
+        embedder.let.set()
+        for _ in range(3000):
+            if _waiting_for_locks(owner) == 2:
+                break
+            await asyncio.sleep(0.02)
+        _, report = await worker.run_delivery("acme", delivery_of_records("free", SMALL))
+        owner.execute("ROLLBACK")
+        done = await asyncio.gather(*large)
+
+    assert report is not None
+    assert report.inserted == 1
+    assert [one.inserted for _, one in done if one] == [1, 1]
+
+
 def _waiting_for_locks(owner: "psycopg.Connection[Any]") -> int:
     row = owner.execute(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

@@ -29,16 +29,20 @@ async def main():
     await embedder.embed(["a question"])
     before = held()
     open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
-    await embedder.embed({texts})
+    await embed(embedder, {texts})
     print(held() - before, held("VmHWM") - before)
+
+async def embed(embedder, texts):
+    {work}
 
 asyncio.run(main())
 """
+EMBED = "await embedder.embed(texts)"
 
 
-def grown_mb(texts: str) -> tuple[int, int]:
+def grown_mb(texts: str, work: str = EMBED) -> tuple[int, int]:
     """Return how much more a process holds after it has embedded texts, given as an expression, and at most."""
-    code = CODE.format(folder=str(MINILM), texts=texts)
+    code = CODE.format(folder=str(MINILM), texts=texts, work=work)
     grown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=250)
     after, most = map(int, grown.stdout.split())
     return after, most
@@ -81,6 +85,14 @@ async def test_a_few_texts_are_embedded_between_the_batches_of_many(monkeypatch:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a process holds")
 def test_the_memory_of_hundreds_of_passages_of_a_few_tokens_is_given_back():
     assert grown_mb('["h" * 1800] * 280')[0] < 15  # MB; kept, it is 30
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a process holds")
+def test_the_passages_of_a_long_document_take_little_memory_while_they_wait_for_the_model():
+    tokenize = "embedder._model.tokenize(texts, 'document')"
+
+    assert grown_mb('["the night ferry leaves from pier four at nine " * 40] * 4000', tokenize)[1] < 60
+    # MB; with all that the tokenizer returns for them it is more than 500
 
 
 class Recorded:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from agent.errors import BadSetting
 from agent.retrieval.fusion import FusedHit
 from agent.retrieval.rerank.reranker import passage_text, sigmoid
 from retrievers.core.errors import Unavailable
-from retrievers.embed.onnx_graph import OnnxGraph, batch_by_length
+from retrievers.embed.onnx_graph import OnnxGraph, Tokens, batch_by_length
 
 # Tokens per batch, padding included. Few, since the deadline is checked only between batches.
 _BATCH_TOKENS = 1024
@@ -62,14 +61,14 @@ class OnnxReranker:
         """Stop the threads; the model is freed with the object."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _tokenize(self, question: str, texts: Sequence[str]) -> list[Any]:
+    def _tokenize(self, question: str, texts: Sequence[str]) -> list[Tokens]:
         graph = self._graph
         try:
             return graph.tokenize([(question, text) for text in texts])
         except Exception as error:  # the tokenizer raises its own exception types
             raise Unavailable(self._source, f"its tokenizer failed ({type(error).__name__})") from error
 
-    def _judge(self, batch: Sequence[Any], deadline: float) -> list[float]:
+    def _judge(self, batch: Sequence[Tokens], deadline: float) -> list[float]:
         if time.monotonic() > deadline:
             raise Unavailable(self._source, "it took too long")
         try:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -63,7 +63,8 @@ class JobAttempt:
 
     Attributes:
         queues: queues that the job may wait in, in order. It uses the first one whose size limit its documents keep.
-        write_locks: called with the names of tenant and collection; returns what to acquire to write to the collection.
+        writer: called with the names of tenant and collection; returns `WriteLocks.exclusive`.
+        queue: the queue that the documents are stored from; the last one that was tried.
         content: content of the job, loaded when a queue lets the job pass.
         tries: how often a failed dependency interrupted the job before.
         items: the documents to store.
@@ -76,7 +77,8 @@ class JobAttempt:
 
     lease: Lease
     queues: Sequence[DeliveryQueue]
-    write_locks: Callable[[str, str], WriteLocks] = lambda tenant, collection: WriteLocks()
+    writer: Callable[[str, str], AbstractAsyncContextManager[object]] = lambda tenant, collection: nullcontext()
+    queue: DeliveryQueue = field(init=False)
     content: JobContent = field(init=False)
     tries: int = 0
     items: JobItems = field(default_factory=JobItems)
@@ -190,6 +192,7 @@ class JobRunner:
 
     async def _run_in_queue(self, run: JobAttempt) -> IngestReport:
         for queue in run.queues:
+            run.queue = queue
             async with queue.slot:
                 await _run_cancellable(self._load(run))
                 if queue.most_bytes is None or run.items.size_bytes <= queue.most_bytes:
@@ -307,7 +310,7 @@ class JobRunner:
             delivery=content.delivery,
             on_write=on_write,
             progress=progress,
-            write_locks=run.write_locks(run.lease.tenant, content.collection),
+            write_locks=WriteLocks(run.writer(run.lease.tenant, content.collection), run.queue.write_slot),
         )
 
     async def _finish_delivery(self, run: JobAttempt) -> None:

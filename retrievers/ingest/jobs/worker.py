@@ -13,7 +13,7 @@ from uuid import UUID
 from retrievers.core.errors import RetrievalError, Unavailable
 from retrievers.core.log_filter import RepetitionFilter
 from retrievers.ingest.jobs.delivery import Delivery
-from retrievers.ingest.jobs.delivery_queues import DeliveryQueue, DeliveryQueues
+from retrievers.ingest.jobs.delivery_queues import WRITE_SLOTS, DeliveryQueue, DeliveryQueues
 from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.job_runner import Ingest, JobAttempt, JobRunner, Rebuild, RunMirror
 from retrievers.ingest.jobs.job_types import Lease, LostLease
@@ -22,10 +22,6 @@ from retrievers.ingest.report import IngestReport
 _POLL_S = 1.0
 """How often the queue is polled for jobs of other processes, in seconds. Jobs of this process are noticed at once."""
 _REST_S = 5.0
-_WRITE_SLOTS = 2
-"""Number of batches that are written at once for waiting callers, and minimum number for jobs from the queue. More
-would leave too few database connections for questions.
-"""
 _MOST_LONG = 4
 """While more than this many jobs from the queue take long, only jobs of tenants without a running job are taken."""
 _MOST_LONG_TOTAL = 16
@@ -69,10 +65,7 @@ class Worker:
         self._running: set[asyncio.Task[IngestReport]] = set()
         self._wake_event, self._closing = asyncio.Event(), asyncio.Event()
         self._queues = DeliveryQueues()
-        self._direct_slots, self._queued_slots = (
-            asyncio.Semaphore(_WRITE_SLOTS),
-            asyncio.Semaphore(max(at_once, _WRITE_SLOTS)),
-        )
+        self._from_queue = DeliveryQueue(asyncio.Semaphore(max(at_once, WRITE_SLOTS)))
         self._long: set[asyncio.Task[IngestReport]] = set()
 
     async def __aenter__(self) -> Self:
@@ -135,7 +128,7 @@ class Worker:
         """
         lease = await self.jobs.submit_leased(tenant, delivery)
         queues = self._queues.queues_for(tenant, len(delivery.payload))
-        run = JobAttempt(lease, queues, partial(self._queues.write_locks, slots=self._direct_slots))
+        run = JobAttempt(lease, queues, self._queues.writer)
         try:
             return lease.id.hex, await self._run_until(run, deadline)
         except LostLease:
@@ -174,8 +167,7 @@ class Worker:
 
     async def run_job(self, lease: Lease) -> IngestReport:
         """Carry out a leased job. Raises like `JobRunner.run_job`."""
-        write_locks = partial(self._queues.write_locks, slots=self._queued_slots)
-        return await self._runner.run_job(JobAttempt(lease, (DeliveryQueue(),), write_locks))
+        return await self._runner.run_job(JobAttempt(lease, (self._from_queue,), self._queues.writer))
 
     async def _take_jobs(self) -> None:
         """Carry out jobs from the queue until the worker is closed."""
