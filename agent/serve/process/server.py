@@ -49,9 +49,8 @@ _READ_S = 0.02
 _LAST_REQUEST_S = 0.5
 _LAST_ANSWER_S = 0.5
 _POLL_S = 0.02
-# Seconds that a thread computes before another may run. A question takes the processor for many short steps, and waits
-# so long before each while another thread reads a long text: with Python's 5 ms the median question takes twice as
-# long.
+# Seconds that a thread computes before another may run (Python: 5 ms). A question takes the processor for many short
+# steps, and may wait so long before each while another thread reads a long text.
 _SWITCH_INTERVAL_S = 0.0005
 
 
