@@ -1,8 +1,11 @@
 """Read rows from other databases: PostgreSQL by psycopg, any other by SQLAlchemy if it is installed."""
 
 import importlib
+import os
+import socket
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,8 +18,21 @@ from retrievers.core.optional_dependencies import install_command
 from retrievers.ingest.readers.text_cleaning import one_line
 
 Rows = Iterator[Mapping[str, Any]]
-_AT_ONCE = 1000
+_AT_ONCE = 100
 _CONNECT_S = 10
+_CANCEL_S = 2.0
+_FETCH_S = 600.0
+"""Seconds until the first rows of a statement, and for each of the next batches of rows."""
+MOST_ROW_BYTES = 8 << 20
+"""Maximum size of a row in the text form of PostgreSQL; a batch of rows is in memory at once."""
+_SIZED_ROWS = """
+    SELECT small.*, row_bytes AS {size}
+    FROM ({statement}) AS whole
+    CROSS JOIN LATERAL (SELECT octet_length(whole::text) AS row_bytes) AS measured
+    LEFT JOIN LATERAL (SELECT whole.*) AS small ON row_bytes <= {most}
+"""
+"""All columns of the rows of a statement, NULL in rows that are too large, and the size of each row."""
+_SIZE = "signalbox_row_bytes"
 _POSTGRES_PORT = "5432"
 _POSTGRES = ("postgresql", "postgres")
 
@@ -52,8 +68,9 @@ def query_rows(url: str, database_name: str, statement: str) -> Iterator[Rows]:
     Args:
         database_name: name of the database in error messages.
     Raises:
-        BadRequest: the database refuses the statement.
-        Unavailable: the database cannot be reached, or its driver is not installed.
+        BadRequest: the database refuses the statement, or a row of PostgreSQL is larger than `MOST_ROW_BYTES`.
+        Unavailable: the database cannot be reached, its driver is not installed, or PostgreSQL sends no rows for
+            `_FETCH_S` seconds.
     """
     rows = _by_psycopg if urlsplit(url).scheme in _POSTGRES else _by_sqlalchemy
     with rows(url, database_name, statement) as found:
@@ -67,13 +84,60 @@ def _by_psycopg(url: str, database_name: str, statement: str) -> Iterator[Rows]:
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             with connection.cursor("signalbox_sync") as cursor:
-                cursor.itersize = _AT_ONCE
-                cursor.execute(statement.encode())
-                yield iter(cursor)
+                sized = _SIZED_ROWS.format(statement=statement, size=_SIZE, most=MOST_ROW_BYTES)
+                with _time_limit(connection, database_name):
+                    cursor.execute(sized.encode())
+                yield _fetched(cursor, database_name)
     except psycopg.OperationalError as error:
         raise Unavailable(database_name, _error_text(error)) from None
     except psycopg.Error as error:
         raise BadRequest(f"{database_name} refuses the query: {_error_text(error)}", where="source") from None
+
+
+def _fetched(cursor: psycopg.ServerCursor[dict[str, Any]], database_name: str) -> Rows:
+    while True:
+        with _time_limit(cursor.connection, database_name):
+            rows = cursor.fetchmany(_AT_ONCE)
+        if not rows:
+            return
+        for row in rows:
+            if (size := row.pop(_SIZE)) > MOST_ROW_BYTES:
+                limit = f"at most {MOST_ROW_BYTES >> 20} MiB are possible"
+                raise BadRequest(
+                    f"{database_name} has a row of {size:,} bytes; {limit}: select its columns with --query",
+                    where="source",
+                )
+            yield row
+
+
+@contextmanager
+def _time_limit(connection: psycopg.Connection[Any], database_name: str) -> Iterator[None]:
+    """Cut the connection if the block takes longer than `_FETCH_S` seconds, even if the server does not answer at all.
+
+    Raises:
+        Unavailable: the connection was cut.
+    """
+    is_late = threading.Event()
+
+    def cut() -> None:
+        is_late.set()
+        with suppress(psycopg.Error):
+            connection.cancel_safe(timeout=_CANCEL_S)  # otherwise a slow statement would go on
+        # The descriptor is copied, because closing the socket object must leave that of the connection open.
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(_FETCH_S, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except psycopg.OperationalError:
+        if is_late.is_set():
+            raise Unavailable(database_name, f"it sent no rows within {_FETCH_S:g} s") from None
+        raise
+    finally:
+        timer.cancel()
 
 
 @contextmanager

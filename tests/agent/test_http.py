@@ -509,7 +509,38 @@ def test_each_kind_of_work_has_its_gate_and_nothing_is_an_answer_without_a_model
 ):
     for has_model, expected in ((True, with_model), (False, without)):
         gates = Gates(has_model=has_model)
-        assert gates.gate_for(method, path) is gates.by_name()[expected]
+        assert gates.gate_for(method, path, 100) is gates.by_name()[expected]
+        for_long = "long_searches" if expected == "searches" else expected
+        assert gates.gate_for(method, path, 5000) is gates.by_name()[for_long]
+
+
+async def test_ordinary_questions_neither_wait_behind_long_texts_nor_are_rejected_for_them(service: Service):
+    let_go = asyncio.Event()
+    at_work = 0
+
+    async def waits(decide):
+        nonlocal at_work
+        at_work += 1
+        await let_go.wait()
+        return await decide()
+
+    app = create_app(with_pipeline(service, waits))
+    app.state.gates.long_searches, full = Gate(1, 4), 5
+    async with client_of(app) as client:
+
+        def ask(query: str) -> "asyncio.Task[httpx2.Response]":
+            return asyncio.create_task(client.post("/v1/retrieve", json={"query": query}))
+
+        long = [ask("worker " * 300) for _ in range(full + 3)]
+        await until(lambda: sum(task.done() for task in long) == 3)
+        assert [task.result().status_code for task in long if task.done()] == [503] * 3
+        await until(lambda: at_work == 1)
+        short = ask("worker")
+        await until(lambda: at_work == 2)  # a second long text does not begin before
+        assert app.state.gates.long_searches.at_work == 1
+        let_go.set()
+        assert (await short).status_code == 200
+        assert sorted(answer.status_code for answer in await asyncio.gather(*long)) == [200] * full + [503] * 3
 
 
 async def test_large_bodies_count_until_their_requests_end_and_leave_room_for_small_ones(service: Service):
@@ -520,7 +551,7 @@ async def test_large_bodies_count_until_their_requests_end_and_leave_room_for_sm
         return await decide()
 
     app = create_app(with_pipeline(service, waits))
-    app.state.gates.searches = Gate(20, 0)
+    app.state.gates.searches = app.state.gates.long_searches = Gate(20, 0)
     question = json.dumps({"query": "worker"})
     async with client_of(app) as client:
 

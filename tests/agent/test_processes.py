@@ -401,10 +401,10 @@ def test_what_a_machine_works_on_at_once_is_shared_out(monkeypatch: pytest.Monke
     def sizes(gates: Gates) -> list[tuple[int, int]]:
         return [(gate._free, gate._most_waiting) for gate in gates.by_name().values()]
 
-    assert sizes(Gates(has_model=True, processes=4)) == [(2, 14), (16, 16), (4, 8)]
-    assert sizes(Gates(has_model=True)) == [(8, 56), (64, 64), (16, 32)]
+    assert sizes(Gates(has_model=True, processes=4)) == [(2, 14), (1, 14), (16, 16), (4, 8)]
+    assert sizes(Gates(has_model=True)) == [(8, 56), (1, 56), (64, 64), (16, 32)]
     # Many can wait for others at once.
-    assert sizes(Gates(has_model=True, searches_wait=True)) == [(64, 64), (64, 64), (16, 32)]
+    assert sizes(Gates(has_model=True, searches_wait=True)) == [(64, 64), (1, 64), (64, 64), (16, 32)]
 
 
 def test_connections_above_an_equal_share_are_to_go():

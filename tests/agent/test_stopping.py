@@ -18,7 +18,7 @@ from fastapi import FastAPI
 
 from agent.serve.http import problems
 from agent.serve.http.app import create_app
-from agent.serve.http.middleware.admission import Gates
+from agent.serve.http.middleware.admission import Gate, Gates
 from agent.serve.process import server as serving
 from agent.serve.process.listening_socket import finish_handshakes, open_listener, refuse_waiting_connections
 from agent.serve.process.server import Server
@@ -162,6 +162,28 @@ async def test_a_request_at_work_finishes_and_its_answer_says_that_it_is_the_las
         await one.begin_to_stop()
         one.may_end.set()
         assert await answer(sent) == (200, b'"worked"')
+
+
+async def test_requests_that_wait_for_their_turn_are_answered_as_well():
+    app = bare()
+    gate = app.state.gates.searches = Gate(1, 8)
+
+    @app.get("/queue")
+    async def queue() -> str:
+        async with gate.admit("a", 60):
+            await one.may_end.wait()
+            return "done"
+
+    async with running(app=app) as one:
+        sent = [await one.connect() for _ in range(4)]
+        for _, writer in sent:
+            writer.write(REQUEST % b"queue")
+        async with asyncio.timeout(60):
+            while (gate.at_work, gate.waiting) != (1, 3):  # noqa: ASYNC110 - a gate has no event
+                await asyncio.sleep(0.01)
+        await one.begin_to_stop()
+        one.may_end.set()
+        assert [await answer(each) for each in sent] == [(200, b'"done"')] * 4
 
 
 async def test_jobs_are_stopped_while_requests_are_still_at_work():

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from retrievers.ingest.jobs.job_queue import JobQueue
 from retrievers.ingest.jobs.worker import Worker
 from retrievers.ingest.run import ingest
 from retrievers.postgres.connections.database import Database
+from retrievers.sync import external_database
 from retrievers.sync.deletion_guard import DeletionLimits
 from retrievers.sync.mirror_run import Mirror, MirrorReport, bind_run
 from retrievers.sync.schedule import MirrorScheduler
@@ -186,6 +188,59 @@ async def test_rows_without_an_id_of_their_own_are_refused(
     ):
         with pytest.raises(BadRequest, match=reason):
             await sync(database, open_source(address, query=query))
+
+
+async def test_a_database_that_sends_no_rows_is_given_up(
+    articles: tuple[str, psycopg.Connection[Any]], monkeypatch: pytest.MonkeyPatch
+):
+    address, rows = articles
+    monkeypatch.setattr(external_database, "_FETCH_S", 0.3)
+    for slow in (
+        "SELECT id, pg_sleep(600) FROM news.article",
+        # The first batch arrives.
+        "SELECT n AS id, CASE WHEN n > 150 THEN pg_sleep(600)::text END AS text FROM generate_series(1, 200) n",
+    ):
+        source = open_source(address, query=slow)
+        with pytest.raises(Unavailable, match=r"no rows within 0\.3 s"):
+            source.list_items(lambda: False)
+    left = (
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%%signalbox_sync%%' AND state = 'active' AND pid <> %s"
+    )
+    async with asyncio.timeout(60):
+        while rows.execute(left, (rows.info.backend_pid,)).fetchone() != (0,):  # noqa: ASYNC110 - the database says nothing
+            await asyncio.sleep(0.05)
+
+
+async def test_a_database_whose_server_stands_still_is_given_up(
+    articles: tuple[str, psycopg.Connection[Any]], monkeypatch: pytest.MonkeyPatch
+):
+    """The server answers neither the statement nor its cancellation."""
+    address, _ = articles
+    monkeypatch.setattr(external_database, "_FETCH_S", 0.3)
+    monkeypatch.setattr(external_database, "_CANCEL_S", 0.3)
+    statement = "SELECT pg_backend_pid() AS pid FROM generate_series(1, 1000)"
+    stopped = 0
+    try:
+        with (  # noqa: PT012 - the first rows must arrive
+            pytest.raises(Unavailable, match=r"no rows within 0\.3 s"),
+            external_database.query_rows(address, "rows", statement) as found,
+        ):
+            stopped = next(found)["pid"]
+            os.kill(stopped, signal.SIGSTOP)
+            list(found)
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+
+
+async def test_a_row_of_many_bytes_is_refused_before_it_is_sent(
+    database: Database, articles: tuple[str, psycopg.Connection[Any]], monkeypatch: pytest.MonkeyPatch
+):
+    address, _ = articles
+    monkeypatch.setattr(external_database, "MOST_ROW_BYTES", 1 << 20)
+    query = "SELECT id, repeat('x', CASE id WHEN 2 THEN {} ELSE 9 END) AS text FROM news.article"
+    with pytest.raises(BadRequest, match=r"a row of 1,048,5\d\d bytes"):
+        await sync(database, open_source(address, query=query.format((1 << 20) - 2)))
+    assert await sync(database, open_source(address, query=query.format((1 << 20) - 5))) == (3, 0, 0, 0, 0)
 
 
 async def test_another_kind_of_database_is_followed_by_sqlalchemy(database: Database, owner_url: str, tmp_path: Path):

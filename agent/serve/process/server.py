@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import socket
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
@@ -48,6 +49,9 @@ _READ_S = 0.02
 _LAST_REQUEST_S = 0.5
 _LAST_ANSWER_S = 0.5
 _POLL_S = 0.02
+# Seconds that a thread computes before another may run (Python: 5 ms). A question takes the processor for many short
+# steps, and may wait so long before each while another thread reads a long text.
+_SWITCH_INTERVAL_S = 0.0005
 
 
 async def serve(listener: socket.socket, announce: Callable[[], None]) -> None:
@@ -75,6 +79,7 @@ async def open_application(
         collect_metrics: returns the metrics of all processes; None if this is the only one.
     """
     process_memory.configure_malloc()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     settings = load_settings()
     auth = resolve_auth_mode(settings, listener.getsockname()[0])
     logs.configure(settings)
@@ -97,9 +102,9 @@ async def open_application(
 class Server(uvicorn.Server):
     """uvicorn's server, with this service's way to accept connections, shut down, log and answer errors.
 
-    At shutdown, requests that wait at the gates (see `Gates`) are rejected at once. Running requests have GRACE_S
-    seconds to finish and then get a 503. Running jobs have GRACE_S too, and are then returned to the queue. A second
-    Ctrl-C ends these seconds at once.
+    At shutdown, requests that were accepted have GRACE_S seconds to finish and then get a 503, also those that wait at
+    the gates (see `Gates`): they wait for other requests, a moment each. Running jobs have GRACE_S too, and are then
+    returned to the queue. A second Ctrl-C ends these seconds at once.
     """
 
     def __init__(self, app: FastAPI) -> None:
@@ -136,13 +141,13 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn. Every sent request gets an answer, if only a 503, and no connection is reset."""
-        self._gates.close()
         # Stop the jobs while the requests finish, not afterwards: new jobs would slow down the last requests, and on a
         # busy machine it takes a second to return the running jobs to the queue.
         jobs = asyncio.ensure_future(self._stop_jobs(self._grace_s))
         for connection in self._open_connections:
             connection.shutdown()
         if not await self._ends_in_grace(self._finish_requests(sockets or ())):
+            self._gates.close()
             if unfinished := len(self.server_state.tasks):
                 _log.warning("%d running requests did not finish in time: they get a 503", unfinished)
             for task in self.server_state.tasks:

@@ -15,6 +15,8 @@ from agent.serve.http.problems import Problem, problem_response, stopping_proble
 
 _ANSWER_PATHS = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
 _WRITE_PATHS = ("/v1/documents", "/v1/files/", "/v1/collections/")
+LONG_BODY_BYTES = 1000
+"""Minimum length of the body of a long search. Ordinary questions are shorter."""
 
 
 class Gate:
@@ -163,10 +165,12 @@ class Gate:
 
 
 class Gates:
-    """One gate each for searches, answers and writes, so that requests of one kind do not wait for another kind.
+    """One gate for each kind of request, so that requests of one kind do not wait for another kind.
 
-    Searches use processor time: two per core keep it busy, and more at once would only make each slower. An answer
-    mostly waits for a model, and a search with external sources may wait for these. A write waits for other writes.
+    Searches use processor time: two per core keep it busy, and more at once would only make each slower. A search with
+    a long body may use thirty times as much, so each process works on one of these at a time, and short searches
+    never queue behind it. An answer mostly waits for a model, and a search with external sources may wait for these;
+    these are not divided by length. A write waits for other writes.
 
     Args:
         has_model: False if there is no model; a request for an answer then returns passages and counts as a search.
@@ -184,19 +188,24 @@ class Gates:
         at_work, waiting = (64, 64) if searches_wait else (2 * cores, 14 * cores)
         queue_limit = None if searches_wait else TenantQueueLimit(share(at_work), share(waiting))
         self.searches = Gate(share(at_work), share(waiting), queue_limit)
+        self.long_searches = Gate(1, share(waiting), TenantQueueLimit(1, share(waiting)))
+        self._searches_wait = searches_wait
         self.answers = Gate(share(64), share(64))
         self.writes = Gate(share(16), share(32))
 
-    def gate_for(self, method: str, path: str) -> Gate:
-        """Return the gate at which a request with this method and path queues."""
+    def gate_for(self, method: str, path: str, body_bytes: int) -> Gate:
+        """Return the gate at which a request with this method, path and length of the body queues."""
         if self._has_model and path in _ANSWER_PATHS:
             return self.answers
-        return self.writes if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITE_PATHS) else self.searches
+        if method in ("POST", "PUT", "DELETE") and path.startswith(_WRITE_PATHS):
+            return self.writes
+        is_long = body_bytes >= LONG_BODY_BYTES and not self._searches_wait
+        return self.long_searches if is_long else self.searches
 
     @property
     def may_reject(self) -> bool:
         """True if some gate might reject a request now."""
-        return self.searches.may_reject or self.answers.may_reject or self.writes.may_reject
+        return any(gate.may_reject for gate in self.by_name().values())
 
     def close(self) -> None:
         """Reject all requests because the service is stopping."""
@@ -205,7 +214,12 @@ class Gates:
 
     def by_name(self) -> dict[str, Gate]:
         """Return the gates by name."""
-        return {"searches": self.searches, "answers": self.answers, "writes": self.writes}
+        return {
+            "searches": self.searches,
+            "long_searches": self.long_searches,
+            "answers": self.answers,
+            "writes": self.writes,
+        }
 
 
 class AdmissionMiddleware:
@@ -225,7 +239,7 @@ class AdmissionMiddleware:
         if scope["type"] != "http" or caller is None:
             await self._app(scope, receive, send)
             return
-        gate = self._gates.gate_for(scope["method"], scope["path"])
+        gate = self._gates.gate_for(scope["method"], scope["path"], scope["state"]["body_bytes"])
 
         async def work(receive: Receive) -> None:
             try:

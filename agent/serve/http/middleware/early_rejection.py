@@ -77,7 +77,7 @@ class EarlyRejection:
             return None
         method, path, sent = found
         tenant = self._recent_tenants.tenant(sent.get(b"authorization", b""))
-        gate = self._gates.gate_for(method, path)
+        gate = self._gates.gate_for(method, path, int(sent.get(b"content-length", b"0")))
         if tenant is None or self._is_open(path) or gate.has_room(tenant):
             return None
         gate.record_rejection(tenant)

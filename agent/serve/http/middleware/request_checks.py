@@ -182,6 +182,8 @@ class BodyMiddleware:
 
     Otherwise a slow sender would occupy a place among the running requests.
 
+    The length is stored in `scope["state"]` as `body_bytes`.
+
     The bodies of all current requests share one limit in bytes. When large bodies fill it, small bodies still pass. The
     body of a request without a caller is not read here.
     """
@@ -211,6 +213,7 @@ class BodyMiddleware:
             return
         if whole is None:
             return
+        scope["state"]["body_bytes"] = len(whole)
 
         async def replay() -> Message:
             nonlocal whole
