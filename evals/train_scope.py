@@ -31,11 +31,12 @@ from evals.corpus import TENANT
 from evals.datasets import CORPUS, QUERIES
 from retrievers.core.types import Scope
 
-GROUPS, SIZES, EACH = 60, (2, 4, 6, 8), 12
+GROUPS, SIZES, EACH = 130, (2, 4, 6, 8), 12
 """Number of random groups, their sizes in collections, and questions per collection."""
 _TESTED = 12
 """Number of groups of folders that are left out."""
-_DECAY = 1e-4
+_DECAY = 2e-3
+"""Weight of the squared weights. With less, the choice is too sure among collections unlike those learned from."""
 
 Example = tuple[CollectionEvidence, int]
 """The evidence for each collection of a group, and the index of the right collection."""

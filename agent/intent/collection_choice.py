@@ -68,8 +68,8 @@ EVIDENCE = (
 )
 """The meaning of each evidence column."""
 WEIGHTS: Mapping[str, Sequence[float]] = {
-    "vector": (0.56, 1.39, 2.77, 2.61, 16.07, 6.31, 1.61),
-    "fulltext": (0.13, 1.52, 1.95, 2.81, 0.45, 9.44, 2.9),
+    "vector": (0.23, 1.01, 2.54, 1.82, 14.29, 5.37, 1.92),
+    "fulltext": (0.07, 1.09, 2.29, 1.8, 2.5, 7.26, 4.47),
 }
 """Weights of the columns, by the source that found the nearest passages.
 
@@ -181,10 +181,11 @@ class CollectionChooser:
         return CollectionEvidence(names, np.column_stack(columns), source)
 
     async def _nearest_scores(self, asked: Query, names: Sequence[str], source: str) -> Numbers:
-        """Return the score of the best passage of each collection.
+        """Return the score of the best passage of each collection; for full text log(1 + score).
 
         A collection without a hit gets the score of the last hit if the search found as many hits as it may return,
-        else 0.
+        else 0. The logarithm is taken because BM25 has no upper bound, and words of the question's language score much
+        higher than their translations in a collection of another language.
         """
         hits: Sequence[Hit] = ()
         if source in self.sources:
@@ -192,7 +193,8 @@ class CollectionChooser:
                 hits = await self.sources[source].search(asked)
         best = {hit.id.collection: hit.score for hit in reversed(hits)}
         lowest = hits[-1].score if len(hits) == _NEAREST else 0.0
-        return np.array([best.get(name, lowest) for name in names])
+        scores = np.array([best.get(name, lowest) for name in names])
+        return np.log1p(scores) if source == "fulltext" else scores
 
     async def _likeness(self, asked: Query, profiles: Sequence[CollectionProfile]) -> Numbers:
         """Return the cosine between the question and each collection's card; zeros if the embedder is unavailable."""

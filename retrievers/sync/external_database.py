@@ -27,7 +27,9 @@ MOST_ROW_BYTES = 8 << 20
 """Maximum size of a row in the text form of PostgreSQL; a batch of rows is in memory at once."""
 _SIZED_ROWS = """
     SELECT small.*, row_bytes AS {size}
-    FROM ({statement}) AS whole
+    FROM (
+        {statement}
+    ) AS whole
     CROSS JOIN LATERAL (SELECT octet_length(whole::text) AS row_bytes) AS measured
     LEFT JOIN LATERAL (SELECT whole.*) AS small ON row_bytes <= {most}
 """
@@ -84,7 +86,7 @@ def _by_psycopg(url: str, database_name: str, statement: str) -> Iterator[Rows]:
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             with connection.cursor("signalbox_sync") as cursor:
-                sized = _SIZED_ROWS.format(statement=statement, size=_SIZE, most=MOST_ROW_BYTES)
+                sized = _SIZED_ROWS.format(statement=statement.rstrip("; \n"), size=_SIZE, most=MOST_ROW_BYTES)
                 with _time_limit(connection, database_name):
                     cursor.execute(sized.encode())
                 yield _fetched(cursor, database_name)
