@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from agent.intent.analysis.field_linking import FieldIndex, field_index_of
 from agent.intent.calculation import shares
 from agent.intent.calculation.extremes import implied_field, read_average_op, read_extreme
-from agent.intent.calculation.groups import ComparedValues, is_span, read_compared_values, read_group, read_ranked_group
+from agent.intent.calculation.groups import (
+    ComparedValues,
+    is_free_segment,
+    is_span,
+    read_compared_values,
+    read_group,
+    read_ranked_group,
+)
 from agent.intent.calculation.named_records import NAME_CONFIDENCE, find_named_records
 from agent.intent.calculation.parameters import SUPERLATIVES, read_group_size, read_operand, read_order
 from agent.intent.calculation.rank_conditions import find_rank_conditions
@@ -93,6 +100,9 @@ def _read(parsed: ParsedQuestion) -> CalculationReading:
     if made is not None and made.aggregate["op"] == "count" and not (made.aggregate.get("of") or parsed.numbers):
         amounts = word_table("general", "en")["amounts"].split() if not question.absence_conditions else ()
         unread_words = (*unread_words, *(token.text for token in parsed.sentence.tokens if token.folded in amounts))
+    if made is not None and _calculates_with_named_records(made, question):
+        doing = words_of_kind(question, "doing")
+        unread_words = tuple(word for word in unread_words if word not in doing)
     if made is None or unread_words:
         return CalculationReading(unread_words=unread_words if question.has_kind(*_CALCULATING) else ())
     is_count = made.aggregate["op"] == "count" and made.aggregate.get("of")
@@ -110,6 +120,12 @@ def _read(parsed: ParsedQuestion) -> CalculationReading:
         return CalculationReading()
     conditions = tuple(raise_name_confidence(condition, question) for condition in made.conditions)
     return CalculationReading(replace(made, conditions=conditions))
+
+
+def _calculates_with_named_records(made: Calculation, question: SegmentedQuestion) -> bool:
+    """Return whether the calculation is about a number of records that the question names one by one."""
+    named = {condition.field for condition in made.conditions}
+    return made.aggregate.get("of") in question.columns.measures and bool(named) and named <= question.columns.key_fields
 
 
 def raise_name_confidence(condition: StatedCondition, question: SegmentedQuestion) -> StatedCondition:
@@ -358,6 +374,17 @@ def _difference_calculation(question: SegmentedQuestion, comparison: ComparedVal
     return Calculation(aggregate, conditions)
 
 
+def _counted_field_after_more(question: SegmentedQuestion) -> str | None:
+    """Return the field whose values are compared in number: `event` for "have more [events]"; None for documents."""
+    for index in question.indices_of("more", "fewer"):
+        behind = question.neighbour(index, 1)
+        name = question.group_field(question.segments[behind]) if behind is not None else None
+        if behind is not None and name is not None and is_free_segment(question, behind, name):
+            question.used.add(behind)
+            return name if question.columns.has_repeated_values(name) else None
+    return None
+
+
 def _compare_values(question: SegmentedQuestion, comparison: ComparedValues) -> Calculation | None:
     """Return a calculation for each of the compared values, or for the higher or lower one; None if none are compared.
 
@@ -380,11 +407,15 @@ def _compare_values(question: SegmentedQuestion, comparison: ComparedValues) -> 
     which = question.has_kind("which", "who") or comparison.identifies_records
     if question.parsed.sentence.folded(0) in _ASKING:  # "is Ann taller than Bo" is answered by both numbers
         which = any(token.folded in word_table("calculation")["or"] for token in question.parsed.sentence.tokens)
-    if chooses and which:
-        low = question.has_kind("fewer", "fewest", "lowest", "falling")
-        aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}
     operand = read_operand(question) or next((implied_field(question, index) for index in implying), None)
     question.used.update(implying)
+    if chooses and which:
+        low = question.has_kind("fewer", "fewest", "lowest", "falling")
+        if operand is not None and question.columns.is_rank(operand):
+            if not question.columns.is_in_every_document(operand):
+                raise UnclearCalculation("a place that some records lack")
+            low = not low  # the higher of two ranks is the smaller number
+        aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}
     if middle is not None:
         if operand is None:
             return None
@@ -395,5 +426,5 @@ def _compare_values(question: SegmentedQuestion, comparison: ComparedValues) -> 
     elif comparison.identifies_records:
         return None  # the values are single records, so there is no number of records
     else:
-        aggregate |= {"op": "count"}
+        aggregate |= {"op": "count", "of": _counted_field_after_more(question)}
     return Calculation(aggregate, all_conditions(question))

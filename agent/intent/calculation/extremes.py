@@ -199,7 +199,7 @@ def _find_extreme(question: SegmentedQuestion, order: RankOrder) -> Calculation 
                 question.used.add(index)
         if of is not None and of not in question.columns.measures and not is_ordered(question.columns.vocabulary, of):
             return _list_extreme_period(question, order, of)
-        of = of or _only_year_field(question)
+        of = of or _use_only_year_field(question)
     else:
         of = read_list_length(question) or read_operand(question)
         other = implied_field(question, order.index) if of is None or not _is_money(question, of) else None
@@ -266,6 +266,15 @@ def _only_year_field(question: SegmentedQuestion) -> str | None:
         return None  # the first record of a list is not the earliest
     years = [name for name in question.columns.measures if question.columns.is_year(name)]
     return years[0] if len(years) == 1 else None
+
+
+def _use_only_year_field(question: SegmentedQuestion) -> str | None:
+    """Return `_only_year_field`, and mark the words for it as used: "the last [year]", "when was it [released]"."""
+    of = _only_year_field(question)
+    if of is not None:
+        question.mark_used("year")
+        question.used.update(index for index, segment in question.field_segments() if segment.fields == (of,))
+    return of
 
 
 def _asks_for_first_records(question: SegmentedQuestion, order: RankOrder, of: str) -> bool:

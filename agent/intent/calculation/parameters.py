@@ -70,8 +70,12 @@ def read_order(question: SegmentedQuestion) -> RankOrder | None:
     directions = {SUPERLATIVES[kind] for kind in kinds}
     if not indices and top and question.neighbour(top[0], 1) in question.indices_of(NUMBER):
         indices, kinds, directions = top[:1], {"most"}, {"desc"}
-    if not indices and top and _names_one_number(question, top[0] + 1):
-        indices, kinds, directions = top[:1], {"highest"}, {"desc"}  # "the top speed"
+    if not indices and top and _names_one_number(question, question.neighbour(top[0], 1)):
+        indices, kinds, directions = top[:1], {"highest"}, {"desc"}  # "the top speed", "on top in age"
+    elif kinds == {"oldest"} and _is_place_in_number(question, indices[0]):
+        kinds, directions = {"highest"}, {"desc"}  # "ranks first in altitude"
+    elif kinds == {"newest"} and _is_place_in_number(question, indices[0]):
+        kinds, directions = {"lowest"}, {"asc"}
     if len(directions) != 1 or (kinds & set(_BY_DATE) and kinds - set(_BY_DATE)):
         return None
     kind = next((one for one in ("most", "fewest", *SUPERLATIVES) if one in kinds), "most")
@@ -83,9 +87,17 @@ def read_order(question: SegmentedQuestion) -> RankOrder | None:
     return RankOrder(kind, next(iter(directions)), indices[0], rank or limit, bool(rank))
 
 
-def _names_one_number(question: SegmentedQuestion, index: int) -> bool:
+def _is_place_in_number(question: SegmentedQuestion, index: int) -> bool:
+    """Return whether "first" or "last" (`index`) is a place by a number: "[ranks first in] altitude"."""
+    behind = question.segments[index + 1 : index + 2]
+    joined = bool(behind) and question.parsed.sentence.folded(behind[0].first) in ("in", "by")
+    ranked = index > 0 and question.segments[index - 1].kind == "rank"
+    return joined and ranked and _names_one_number(question, question.neighbour(index, 1))
+
+
+def _names_one_number(question: SegmentedQuestion, index: int | None) -> bool:
     """Return whether the segment `index` names exactly one field, a numeric one."""
-    segment = question.segments[index] if index < len(question.segments) else None
+    segment = question.segments[index] if index is not None else None
     return (
         segment is not None
         and segment.kind == FIELD
@@ -242,6 +254,9 @@ def read_operand(question: SegmentedQuestion) -> str | None:
         if index in question.used:
             continue
         names = [name for name in segment.fields if name in question.columns.measures]
+        if names and _describes_number(question, index):
+            question.used.add(index)
+            continue
         if len(names) == 1:
             named.setdefault(question.field_expression(names[0]), []).append(index)
         unclear |= len(names) > 1
@@ -260,6 +275,20 @@ def read_operand(question: SegmentedQuestion) -> str | None:
             _use_compound_words(question, name, index)
         return name
     return None if named else read_operand_by_unit(question)
+
+
+def _describes_number(question: SegmentedQuestion, index: int) -> bool:
+    """Return whether a numeric field's name only describes the one directly after it: "[population] density"."""
+    segment, behind = question.segments[index], question.segments[index + 1 : index + 2]
+    return (
+        segment.kind == FIELD
+        and bool(behind)
+        and behind[0].kind == FIELD
+        and behind[0].first == segment.last
+        and min(segment.strength, behind[0].strength) > 2
+        and set(behind[0].fields).isdisjoint(segment.fields)
+        and not question.columns.measures.keys().isdisjoint(behind[0].fields)
+    )
 
 
 def read_operand_by_unit(question: SegmentedQuestion) -> str | None:
