@@ -22,7 +22,7 @@ _LEAST_CHARACTERS = 4
 _MOST_VALUES = 1000
 NAME_CONFIDENCE = 0.8
 """The confidence of a constraint on a value that was found by its words."""
-_LEADING_WORDS = frozenset("in from at by on did does 在 由 从".split())
+_LEADING_WORDS = frozenset("in from at by on did does than as after before above below 在 由 从 比".split())
 """Words after which one word of a value is enough to name it: "from [Lee]"."""
 
 _NamedValue = tuple[str, str, bool]

@@ -10,6 +10,7 @@ from agent.intent.calculation.named_records import merge_alternatives
 from agent.intent.conditions.question_parser import ParsedQuestion
 from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.lexicon import name_words
+from agent.intent.language.units import NUMBER as NUMBER_OF
 from agent.intent.words import LANGUAGES, word_table
 
 _CONFIDENCE = 0.8
@@ -60,6 +61,31 @@ def mentions_rank(text: str, columns: FieldIndex) -> bool:
     )
 
 
+def is_rank_verb(text: str) -> bool:
+    """Return whether a word is a verb for a place in an order: "finished"."""
+    return any(re.fullmatch(word_table("places", one)["verb"], text, re.IGNORECASE) for one in LANGUAGES)
+
+
+def order_fields(columns: FieldIndex, *, ranks_only: bool) -> list[str]:
+    """Return expressions of the fields that give the records' order: final ranks, and numbers such as 1, 2, 3.
+
+    Args:
+        ranks_only: leave out fields that only number the records.
+    """
+    found = []
+    for name, held in columns.vocabulary.catalogue.fields.items():
+        is_text = held.field.type == "string" and held.distinct <= len(held.values)
+        if not (is_text or name in columns.measures) or not _STARTING_RANKS.isdisjoint(name_words(name)):
+            continue
+        ranks = list(_text_ranks(columns, name).values()) if is_text else []
+        is_numbered = sorted(ranks) == list(range(1, held.documents + 1)) and held.documents > 2
+        is_numbered = is_numbered or (name in columns.measures and columns.is_serial_number(name))
+        is_ranked = columns.is_rank(name) and (not is_text or len(ranks) >= _LEAST_RANKS * len(held.values) > 0)
+        if is_ranked or (is_numbered and not ranks_only):
+            found.append(NUMBER_OF.format(name) if is_text else name)
+    return found
+
+
 def _mentioned_ranks(text: str) -> Iterator[tuple[re.Match[str], int]]:
     """Yield (match, rank) for each rank that the text names; `_LAST` for "last place", `_BEST` for "best place"."""
     for language in LANGUAGES:
@@ -103,7 +129,7 @@ def _rank_value(columns: FieldIndex, name: str, number: int) -> str | int | None
         number = int(high) if number == _LAST and is_whole else int(low) if number == _BEST else number
         found: list[str | int] = [number] if low <= number <= high else []
     else:
-        ranks = columns.vocabulary.catalogue.memo.get(("ranks", name), lambda: _ranks_of_texts(held.values))
+        ranks = _text_ranks(columns, name)
         if number in (_LAST, _BEST) and len(ranks) < max(_LEAST_RANKS * len(held.values), 1):
             return None
         number = max(ranks.values()) if number == _LAST else min(ranks.values()) if number == _BEST else number
@@ -111,6 +137,12 @@ def _rank_value(columns: FieldIndex, name: str, number: int) -> str | int | None
     # Tables often leave out the first ranks, so that the least number is not the best place.
     is_missing = wanted == _BEST and number != 1 and not columns.is_in_every_document(name)
     return found[0] if len(found) == 1 and not is_missing else None
+
+
+def _text_ranks(columns: FieldIndex, name: str) -> dict[str, int]:
+    """Return the ranks of a field's texts, see `_ranks_of_texts`; cached."""
+    catalogue = columns.vocabulary.catalogue
+    return catalogue.memo.get(("ranks", name), lambda: _ranks_of_texts(catalogue.fields[name].values))
 
 
 def _ranks_of_texts(texts: Iterable[str]) -> dict[str, int]:

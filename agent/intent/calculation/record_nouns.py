@@ -98,7 +98,10 @@ def correct_kinds(sentence: Sentence, segments: list[Segment], columns: FieldInd
                 _is_expected_record(sentence, segments, index, before, columns)
                 or _is_only_record(sentence, segments, index)
             )
-            and (sentence.folded(segment.first) == "times" or not columns.resembles_label(segment_text(sentence, segment)))
+            and (
+                sentence.folded(segment.first) == "times"
+                or not columns.resembles_label(segment_text(sentence, segment))
+            )
         ):
             segments[index] = replace(segment, kind=RECORD, guessed=True)
         if segment.kind not in (FILLER, MARK, CONDITION):
@@ -209,7 +212,8 @@ def _is_expected_record(
         grouped = behind is not None and behind.kind in ("per", "by") and (last is None or last.kind == "listed")
         # "which [towns] have over 1,000 people"
         bounded = last is not None and last.kind == "which" and any(
-            one.condition is not None and one.condition.field in columns.measures for one in segments
+            one.kind == "versus" or (one.condition is not None and one.condition.field in columns.measures)
+            for one in segments
         )  # fmt: skip
         return before in _BEFORE_PLURAL or grouped or bounded
     counted = behind is not None and behind.kind == "count" and behind.first == segment.last
