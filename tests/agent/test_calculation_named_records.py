@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.intent.calculation.builder import raise_name_confidence
+from agent.intent.calculation.named_records import raise_name_confidence
 from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.values.date_units import date_units_of
 from agent.intent.values.measures import measure_of
@@ -134,6 +134,7 @@ def test_a_table_of_totals_is_read_by_what_it_adds_up(question: str, wanted: dic
         ("how many drivers are listed below Ann Lee?", "gt", "pos", {"op": "count"}),
         ("which driver has the same points as Ann Lee?", "eq", "points", {"op": "list"}),
         ("after Ann Lee, who has the most points?", "lt", "points", {"order": "desc", "limit": 1}),
+        ("哪些driver的points比Ann Lee高？", "gt", "points", {"op": "list"}),
     ],
 )
 def test_records_are_compared_with_a_named_one(question: str, relation: str, of: str, wanted: dict[str, Any]):

@@ -157,7 +157,7 @@ TEAM_RED, TEAM_BLUE = ({"type": "eq", "key": "team", "value": team} for team in 
 @pytest.mark.parametrize(
     ("than", "reason"),
     [
-        ({"type": "near", "of": "pages", "record": TEAM_RED}, "one of gt, lt and eq"),
+        ({"type": "near", "of": "pages", "record": TEAM_RED}, 'one of "eq", "gt", "lt"'),
         ({"type": "gt", "of": "authors", "record": TEAM_RED}, "compares single values"),
         ({"type": "gt", "of": "pages"}, "filter"),
     ],

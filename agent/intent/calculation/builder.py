@@ -18,7 +18,7 @@ from agent.intent.calculation.groups import (
     read_group,
     read_ranked_group,
 )
-from agent.intent.calculation.named_records import NAME_CONFIDENCE, find_named_records
+from agent.intent.calculation.named_records import find_named_records, raise_name_confidence
 from agent.intent.calculation.parameters import SUPERLATIVES, read_order
 from agent.intent.calculation.rank_conditions import find_rank_conditions
 from agent.intent.calculation.relations import read_relation
@@ -33,10 +33,10 @@ from agent.intent.calculation.segmented_question import (
     words_of_kind,
 )
 from agent.intent.calculation.simple_aggregates import read_counted_field, read_simple_aggregate
-from agent.intent.conditions.filter_json import Json, all_of, filter_values
+from agent.intent.conditions.filter_json import Json, all_of
 from agent.intent.conditions.question_parser import ParsedQuestion
 from agent.intent.conditions.stated_condition import StatedCondition
-from agent.intent.language.text import has_chinese, words_of
+from agent.intent.language.text import words_of
 from agent.intent.words import word_table
 
 _OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals", "than"])
@@ -63,8 +63,6 @@ _CALCULATING = (
 )  # fmt: skip
 _OPERANDS = ("of", "than")
 """Keys of a count that account for words of an amount: "score" in "a lower score than Ann"."""
-_LIKELY = 0.5
-"""Minimum confidence of a constraint that `raise_name_confidence` may raise."""
 _ALWAYS_SHOWN = frozenset("id ids title titles 编号 标题".split())
 """Words for fields that every row of a list shows anyway."""
 
@@ -136,20 +134,6 @@ def _calculates_with_named_records(made: Calculation, question: SegmentedQuestio
     return (
         made.aggregate.get("of") in question.columns.measures and bool(named) and named <= question.columns.key_fields
     )
-
-
-def raise_name_confidence(condition: StatedCondition, question: SegmentedQuestion) -> StatedCondition:
-    """Return the constraint, with a higher confidence if it was likely and is probably meant as a name.
-
-    That is so if its value has several words, or its field identifies records.
-    """
-    if condition.filter["type"] not in ("eq", "in") or not _LIKELY <= condition.confidence < NAME_CONFIDENCE:
-        return condition
-    values = filter_values(condition.filter)
-    # Every Chinese character is a word here: 处理了 ("handled") does not mean the value 处理中 ("in progress").
-    is_name = all(isinstance(value, str) and not has_chinese(value) and len(words_of(value)) > 1 for value in values)
-    is_name = is_name or condition.field in question.columns.key_fields
-    return replace(condition, confidence=NAME_CONFIDENCE) if is_name else condition
 
 
 def assumed_nouns(question: SegmentedQuestion) -> tuple[str, ...]:

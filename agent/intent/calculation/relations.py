@@ -3,16 +3,18 @@
 from dataclasses import dataclass, replace
 
 from agent.intent.calculation.extremes import implied_field, read_shown_fields
+from agent.intent.calculation.named_records import raise_name_confidence
 from agent.intent.calculation.parameters import find_counted_segment, read_operand, read_order
 from agent.intent.calculation.rank_conditions import is_rank_verb, order_fields
 from agent.intent.calculation.segment import RECORD, UNKNOWN, segment_text
 from agent.intent.calculation.segmented_question import Calculation, SegmentedQuestion, all_conditions
 from agent.intent.conditions.filter_json import Json
 from agent.intent.conditions.stated_condition import StatedCondition
-from agent.intent.reading import BOOSTS_FROM
 from agent.intent.words import word_table
 
 _OPPOSITE = {"gt": "lt", "lt": "gt"}
+_LEAST = 0.6
+"""Minimum confidence of the constraint that names the record."""
 _MOST_LISTED = 100
 _MOST_SHOWN = 4
 
@@ -45,10 +47,10 @@ def _named_record(question: SegmentedQuestion) -> _NamedRecord | None:
     named: list[tuple[int, StatedCondition]] = []
     for index, segment in enumerate(question.segments):
         one = segment.condition
-        if one is None or one.filter["type"] != "eq" or one.confidence < BOOSTS_FROM:
+        if one is None or one.filter["type"] != "eq" or raise_name_confidence(one, question).confidence < _LEAST:
             continue
         value = one.filter["value"]
-        if isinstance(value, str) and fields[one.field].values.get(value) == 1:
+        if isinstance(value, str) and one.field in fields and fields[one.field].values.get(value) == 1:
             named.append((index, one))
     if len(named) != 1:
         return None
@@ -96,17 +98,32 @@ def _counted(question: SegmentedQuestion, index: int) -> Json | None:
 def _read_than(question: SegmentedQuestion, named: _NamedRecord) -> Calculation | None:
     """Read "more gold medals than [Canada]" and "older than [Ann]"."""
     before = _word_before(question, named)
-    comparing = question.indices_of("more", "fewer", "rising", "falling")
-    if before is None or question.segments[before].kind != "versus" or len(comparing) != 1 or comparing[0] > before:
+    if before is None or question.segments[before].kind != "versus":
         return None
-    if segment_text(question.parsed.sentence, question.segments[before]).casefold() not in ("than", "比"):
+    than = segment_text(question.parsed.sentence, question.segments[before]).casefold()
+    comparing = [one for one in _comparing_segments(question) if (one[0] > named.index) is (than == "比")]
+    if than not in ("than", "比") or len(comparing) != 1:
         return None
-    of = read_operand(question) or implied_field(question, comparing[0])
+    index, relation = comparing[0]
+    of = read_operand(question) or implied_field(question, index)
     if of is None:
         return None
-    question.used.update((before, comparing[0]))
-    relation = "gt" if question.segments[comparing[0]].kind in ("more", "rising") else "lt"
+    question.used.update((before, index))
     return _related(question, named, _OPPOSITE[relation] if question.columns.is_rank(of) else relation, of)
+
+
+def _comparing_segments(question: SegmentedQuestion) -> list[tuple[int, str]]:
+    """Return (index, "gt" or "lt") of each segment that says how records compare: "more", 高 in 比王芳得分高."""
+    words = word_table("neighbours", "zh")
+    kinds = {"more": "gt", "rising": "gt", "fewer": "lt", "falling": "lt"}
+    adjectives = {**dict.fromkeys(words["rising"].split(), "gt"), **dict.fromkeys(words["falling"].split(), "lt")}
+    found = []
+    for index, segment in enumerate(question.segments):
+        said = segment_text(question.parsed.sentence, segment)
+        relation = kinds.get(segment.kind) or (adjectives.get(said) if segment.kind == UNKNOWN else None)
+        if relation is not None:
+            found.append((index, relation))
+    return found
 
 
 def _read_same(question: SegmentedQuestion, named: _NamedRecord) -> Calculation | None:
