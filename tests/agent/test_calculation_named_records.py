@@ -159,6 +159,7 @@ def test_records_are_compared_with_a_named_one(question: str, relation: str, of:
         "who finished after Ann Lee for Red Star?",  # of all, or of this team
         "which team has more points than Red Star?",  # Red Star is no single record
         "who finished long after Ann Lee?",
+        "what happened after Ann Lee?",
     ],
 )
 def test_a_comparison_with_a_named_record_that_may_mean_something_else_is_left_unread(question: str):

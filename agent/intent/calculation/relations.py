@@ -73,9 +73,9 @@ def _related(
     if counting:
         counted = _counted(question, counting[0])
         return None if counted is None else Calculation({"op": "count", **counted, "than": than}, named.others)
-    if not question.has_kind("which", "who", RECORD):
-        return None
     shown = [name for name in read_shown_fields(question) if name not in (_bare(of), of)]
+    if not (shown or question.has_kind("who", RECORD)):
+        return None  # "what happened after Ann won" asks for no record
     shown = shown or question.columns.title_fields()
     order: Json = {"of": of, "order": "asc" if relation == "gt" else "desc"}
     order |= {"limit": 1, "ties": True} if nearest else {"limit": _MOST_LISTED}
