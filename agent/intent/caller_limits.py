@@ -289,7 +289,9 @@ class ValueGuard:
             place: list(_unstated_values(condition.filter, said, context))
             for place, condition in enumerate(made.conditions)
         }
-        calculated = list(_unstated_values((made.aggregate or {}).get("where"), said, context))
+        aggregate = made.aggregate or {}
+        own = (aggregate.get("where"), (aggregate.get("than") or {}).get("record"))
+        calculated = [pair for filter in own for pair in _unstated_values(filter, said, context)]
         candidates = [(field, value) for pairs in (*guesses.values(), calculated) for field, value in pairs]
         candidates += [
             (field, value)

@@ -3,7 +3,8 @@
     {"op": "count|list|sum|avg|median|min|max|share|difference", "of": EXPRESSION|null, "group_by": EXPRESSION|null,
      "order": "asc|desc"|null, "limit": N|null, "where": FILTER|null, "between": [V, V]|null,
      "show": [EXPRESSION, ...], "decimals": N|null, "ties": false, "at_least": N|null,
-     "at_most": N|null, "over": "avg|median|min|max"|null}
+     "at_most": N|null, "over": "avg|median|min|max"|null,
+     "than": {"type": "gt|lt|eq", "of": EXPRESSION, "record": FILTER}|null}
 
 An EXPRESSION is a field or a function of a field: `len`, `year`, `half`, `quarter`, `month`, `year_month`,
 `year_quarter` or `number`, for example `len(authors)` or `year(created)`. `half`, `quarter` and `month` range from 1 to
@@ -23,6 +24,7 @@ from retrievers.core.metadata import Field, is_finite
 
 Op = Literal["count", "list", "sum", "avg", "median", "min", "max", "share", "difference"]
 Over = Literal["avg", "median", "min", "max"]
+Relation = Literal["gt", "lt", "eq"]
 Function = Literal["len", "year", "half", "quarter", "month", "year_month", "year_quarter", "number"]
 
 MAX_LIMIT = 1000
@@ -43,6 +45,7 @@ _KEYS = (
     "at_least",
     "at_most",
     "over",
+    "than",
 )
 
 
@@ -55,6 +58,20 @@ class Expression:
 
     def __str__(self) -> str:
         return f"{self.function}({self.field})" if self.function else self.field
+
+
+@dataclass(frozen=True, slots=True)
+class Than:
+    """A condition on documents: their value of `of` is greater than, less than or equal to that of other documents.
+
+    Attributes:
+        record: selects the other documents. A greater value is greater than all of theirs, an equal one equals one of
+            theirs. They themselves never satisfy the condition.
+    """
+
+    relation: Relation
+    of: Expression
+    record: Filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +94,7 @@ class Aggregate:
         at_least, at_most: keep only groups with at least or at most this number of documents. For a `count` of
             distinct values: count only values that occur in at least or at most this number of documents.
         over: aggregate the values of all groups into one, for example the average number of documents per year.
+        than: keep only documents whose value compares so with that of other documents: more medals than Canada.
     """
 
     op: Op
@@ -92,6 +110,7 @@ class Aggregate:
     at_least: int | None = None
     at_most: int | None = None
     over: Over | None = None
+    than: Than | None = None
 
 
 def parse_expression(text: object, fields: Mapping[str, Field], where: str = "aggregate") -> Expression:
@@ -183,9 +202,22 @@ def parse_aggregate(data: object, fields: Mapping[str, Field]) -> Aggregate:
         at_least=_read_number(data, "at_least", _MOST),
         at_most=_read_number(data, "at_most", _MOST),
         over=over,
+        than=None if data.get("than") is None else _parse_than(data["than"], fields),
     )
     _check(made, fields)
     return made
+
+
+def _parse_than(data: object, fields: Mapping[str, Field]) -> Than:
+    if not isinstance(data, Mapping) or data.get("type") not in get_args(Relation):
+        valid = get_args(Relation)
+        raise BadRequest(
+            f"aggregate: than needs a type, one of {join_names(valid)}", where="aggregate.than", valid=valid
+        )
+    of = parse_expression(data.get("of"), fields, "aggregate.than.of")
+    if fields[of.field].type == "list" and of.function is None:
+        raise BadRequest(f'aggregate: than compares single values; "{of}" is a list', where="aggregate.than.of")
+    return Than(cast("Relation", data["type"]), of, parse_filter(data.get("record"), fields))
 
 
 def _read_number(data: Mapping[Any, Any], key: str, most: int) -> int | None:
@@ -232,6 +264,7 @@ def _is_number(expression: Expression, fields: Mapping[str, Field]) -> bool:
 
 def aggregate_to_json(aggregate: Aggregate) -> dict[str, Any]:
     """Return the aggregate as JSON values that `parse_aggregate` reads back."""
+    than = aggregate.than
     return {
         "op": aggregate.op,
         "of": None if aggregate.of is None else str(aggregate.of),
@@ -246,6 +279,7 @@ def aggregate_to_json(aggregate: Aggregate) -> dict[str, Any]:
         "at_least": aggregate.at_least,
         "at_most": aggregate.at_most,
         "over": aggregate.over,
+        "than": than and {"type": than.relation, "of": str(than.of), "record": filter_to_json(than.record)},
     }
 
 

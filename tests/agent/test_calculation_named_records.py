@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.intent.calculation.builder import raise_name_confidence
+from agent.intent.calculation.named_records import raise_name_confidence
 from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.values.date_units import date_units_of
 from agent.intent.values.measures import measure_of
@@ -84,6 +84,94 @@ def test_two_named_records_are_compared_by_the_number_that_the_words_imply(quest
     assert made.aggregate is not None
     assert {key: made.aggregate.get(key) for key in wanted} == wanted
     assert made.filter == {"type": "in", "key": "driver", "value": ["Ann Lee", "Bo Rye"]}
+
+
+MEDALS = (
+    column("nation", ("Norland", "Estmark", "Vesper", "Quill", "Tarn", "Total")),
+    column("place", ("1st", "2nd", "T3", "T3rd", "20th", "-")),
+    amount("gold", 0, 20),
+    amount("total", 1, 40),
+    amount("population", 5_000, 90_000),
+    text("host", {"yes": 2, "no": 4}, 6),
+)
+
+
+@pytest.mark.usefixtures("sure")
+@pytest.mark.parametrize(
+    ("question", "wanted", "filter"),
+    [
+        ("how many total medals did Quill and Tarn collect?", {"op": "sum", "of": "total"}, ["Quill", "Tarn"]),
+        ("how many medals did Quill win?", {"op": "sum", "of": "total"}, "Quill"),
+        ("which nation won the most gold medals?", {"op": "list", "of": "gold", "order": "desc"}, None),
+        ("how many nations won more than one gold medal?", {"op": "count"}, 1),
+        ("which nation has the most people?", {"op": "list", "of": "population", "order": "desc"}, None),
+        ("how many people live in Quill?", {"op": "sum", "of": "population"}, "Quill"),
+        ("which nation finished in last place?", {"op": "list"}, "20th"),
+        ("哪个nation的名次最高，Quill还是Tarn？", None, None),
+        ("how many athletes participated for Quill?", None, None),  # the table has no athletes
+        ("which nation has the best place of those with 3 medals?", None, None),
+    ],
+)
+def test_a_table_of_totals_is_read_by_what_it_adds_up(question: str, wanted: dict[str, Any] | None, filter: Any):
+    made = read(question, MEDALS)
+
+    if wanted is None:
+        assert made.aggregate is None
+    else:
+        assert made.aggregate is not None
+        assert {key: made.aggregate.get(key) for key in wanted} == wanted
+        assert (made.filter or {}).get("value") == filter
+
+
+@pytest.mark.usefixtures("sure")
+@pytest.mark.parametrize(
+    ("question", "relation", "of", "wanted"),
+    [
+        ("how many drivers have more points than Ann Lee?", "gt", "points", {"op": "count"}),
+        ("which drivers are younger than Ann Lee?", "lt", "age", {"op": "list", "limit": 100}),
+        ("which driver finished right after Ann Lee?", "gt", "pos", {"order": "asc", "limit": 1, "ties": True}),
+        ("who placed before Ann Lee?", "lt", "pos", {"order": "desc", "limit": 1}),
+        ("how many drivers are listed below Ann Lee?", "gt", "pos", {"op": "count"}),
+        ("which driver has the same points as Ann Lee?", "eq", "points", {"op": "list"}),
+        ("after Ann Lee, who has the most points?", "lt", "points", {"order": "desc", "limit": 1}),
+        ("哪些driver的points比Ann Lee高？", "gt", "points", {"op": "list"}),
+    ],
+)
+def test_records_are_compared_with_a_named_one(question: str, relation: str, of: str, wanted: dict[str, Any]):
+    made = read(question, RACES)
+
+    assert made.aggregate is not None
+    assert made.aggregate["than"] == {
+        "type": relation,
+        "of": of,
+        "record": {"type": "eq", "key": "driver", "value": "Ann Lee"},
+    }
+    assert {key: made.aggregate.get(key) for key in wanted} == wanted
+    assert made.filter is None
+
+
+@pytest.mark.usefixtures("sure")
+@pytest.mark.parametrize(
+    "question",
+    [
+        "which driver has the same age as Ann Lee?",  # no two drivers have one age
+        "how many drivers have more luck than Ann Lee?",
+        "who finished after Ann Lee for Red Star?",  # of all, or of this team
+        "which team has more points than Red Star?",  # Red Star is no single record
+        "who finished long after Ann Lee?",
+        "what happened after Ann Lee?",
+    ],
+)
+def test_a_comparison_with_a_named_record_that_may_mean_something_else_is_left_unread(question: str):
+    assert read(question, RACES).aggregate is None
+
+
+@pytest.mark.usefixtures("sure")
+def test_the_higher_of_two_ranks_is_the_smaller_number_unless_a_record_has_none():
+    some = tuple(replace(one, documents=5) if one.field.name == "pos" else one for one in RACES)
+
+    assert (read("which driver has the higher pos, Ann Lee or Bo Rye?", RACES).aggregate or {})["order"] == "asc"
+    assert read("which driver has the higher pos, Ann Lee or Bo Rye?", some).aggregate is None
 
 
 @pytest.mark.usefixtures("sure")

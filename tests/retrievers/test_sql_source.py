@@ -151,6 +151,22 @@ async def calculated(
 # Calculations.
 
 
+TEAM_RED, TEAM_BLUE = ({"type": "eq", "key": "team", "value": team} for team in ("red", "blue"))
+
+
+@pytest.mark.parametrize(
+    ("than", "reason"),
+    [
+        ({"type": "near", "of": "pages", "record": TEAM_RED}, 'one of "eq", "gt", "lt"'),
+        ({"type": "gt", "of": "authors", "record": TEAM_RED}, "compares single values"),
+        ({"type": "gt", "of": "pages"}, "filter"),
+    ],
+)
+async def test_a_comparison_with_other_documents_is_checked(service: Database, than: Any, reason: str):
+    with pytest.raises(BadRequest, match=reason):
+        await calculated(service, {"op": "count", "than": than})
+
+
 @pytest.mark.parametrize("value", ["nan", "inf", "-Infinity", "many"])
 async def test_a_group_of_numbers_is_asked_for_by_a_number(service: Database, value: str):
     with pytest.raises(BadRequest, match="is not a value of pages"):
@@ -274,6 +290,9 @@ async def test_calculations(service: Database, aggregate: Any, filter: Any, rows
         ({"op": "list", "of": "day", "order": "asc", "limit": 2}, ["r1", "r2"]),
         ({"op": "list", "of": "cost", "order": "desc"}, ["r2", "r1", "r3", "r4", "r5"]),
         ({"op": "list", "of": "authors", "order": "desc", "limit": 1}, ["r3"]),
+        ({"op": "list", "than": {"type": "gt", "of": "pages", "record": TEAM_RED}}, ["r3", "r4"]),
+        ({"op": "list", "than": {"type": "lt", "of": "pages", "record": TEAM_BLUE}}, ["r1", "r2", "r5"]),
+        ({"op": "list", "than": {"type": "eq", "of": "final", "record": TEAM_RED}}, ["r3", "r4", "r5"]),
     ],
     ids=lambda value: json.dumps(value)[:60],
 )

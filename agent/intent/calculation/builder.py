@@ -9,11 +9,19 @@ from dataclasses import dataclass, replace
 
 from agent.intent.analysis.field_linking import FieldIndex, field_index_of
 from agent.intent.calculation import shares
-from agent.intent.calculation.extremes import implied_field, read_average_op, read_extreme
-from agent.intent.calculation.groups import ComparedValues, is_span, read_compared_values, read_group, read_ranked_group
-from agent.intent.calculation.named_records import NAME_CONFIDENCE, find_named_records
-from agent.intent.calculation.parameters import SUPERLATIVES, read_group_size, read_operand, read_order
+from agent.intent.calculation.compared_values import ASKING, compare_values, difference_calculation
+from agent.intent.calculation.extremes import read_extreme
+from agent.intent.calculation.group_size import read_group_size
+from agent.intent.calculation.groups import (
+    is_span,
+    read_compared_values,
+    read_group,
+    read_ranked_group,
+)
+from agent.intent.calculation.named_records import find_named_records, raise_name_confidence
+from agent.intent.calculation.parameters import SUPERLATIVES, read_order
 from agent.intent.calculation.rank_conditions import find_rank_conditions
+from agent.intent.calculation.relations import read_relation
 from agent.intent.calculation.segment import RECORD, Segment, segment_text
 from agent.intent.calculation.segmentation import segment_question
 from agent.intent.calculation.segmented_question import (
@@ -25,13 +33,13 @@ from agent.intent.calculation.segmented_question import (
     words_of_kind,
 )
 from agent.intent.calculation.simple_aggregates import read_counted_field, read_simple_aggregate
-from agent.intent.conditions.filter_json import Json, all_of, filter_values
+from agent.intent.conditions.filter_json import Json, all_of
 from agent.intent.conditions.question_parser import ParsedQuestion
 from agent.intent.conditions.stated_condition import StatedCondition
-from agent.intent.language.text import has_chinese, words_of
+from agent.intent.language.text import words_of
 from agent.intent.words import word_table
 
-_OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals"])
+_OF_GROUPS = frozenset(["of", "group_by", "order", "limit", "ties", "between", "where", "decimals", "than"])
 ALLOWED_KEYS: Mapping[str, frozenset[str]] = {
     "count": _OF_GROUPS | {"at_least", "at_most", "over"},
     "sum": _OF_GROUPS | {"over"},
@@ -41,7 +49,7 @@ ALLOWED_KEYS: Mapping[str, frozenset[str]] = {
     "max": _OF_GROUPS,
     "share": _OF_GROUPS - {"of"},
     "difference": frozenset(["of", "group_by", "between", "where", "order"]),
-    "list": frozenset(["of", "order", "limit", "ties", "where", "show"]),
+    "list": frozenset(["of", "order", "limit", "ties", "where", "show", "than"]),
 }
 """The keys that an aggregate may have beside "op", by operation."""
 _REQUIRED_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -53,10 +61,8 @@ _CALCULATING = (
     "count", "how_much", "distinct", "avg", "median", "sum", "share", "rate", "ratio", "difference", "at_least",
     "at_most", *SUPERLATIVES, "second", "third",
 )  # fmt: skip
-_LIKELY = 0.5
-"""Minimum confidence of a constraint that `raise_name_confidence` may raise."""
-_ASKING = frozenset("did do does has have had is are was were".split())
-"""First words of a question for yes or no, or for one of two: "did Ann or Bo write more"."""
+_OPERANDS = ("of", "than")
+"""Keys of a count that account for words of an amount: "score" in "a lower score than Ann"."""
 _ALWAYS_SHOWN = frozenset("id ids title titles 编号 标题".split())
 """Words for fields that every row of a list shows anyway."""
 
@@ -81,18 +87,28 @@ def read_calculation(parsed: ParsedQuestion) -> CalculationReading:
 
 def _read(parsed: ParsedQuestion) -> CalculationReading:
     question = split_question(parsed)
-    if hindering := blocking_words(question):
-        return CalculationReading(unread_words=hindering if question.has_kind(*_CALCULATING) else ())
     try:
-        made = _calculation_of(question)
+        made = read_relation(question)
+        if made is None:
+            question = split_question(parsed)
+            if hindering := blocking_words(question):
+                return CalculationReading(unread_words=hindering if question.has_kind(*_CALCULATING) else ())
+            made = _calculation_of(question)
     except UnclearCalculation as error:
         return CalculationReading(unread_words=(str(error),))
     unread_words = tuple(question.unread_words())
     if made is not None and made.aggregate["op"] == "list":
         unread_words = tuple(word for word in unread_words if word.casefold() not in _ALWAYS_SHOWN)
-    if made is not None and made.aggregate["op"] == "count" and not (made.aggregate.get("of") or parsed.numbers):
+    if (
+        made is not None
+        and made.aggregate["op"] == "count"
+        and not (any(map(made.aggregate.get, _OPERANDS)) or parsed.numbers)
+    ):
         amounts = word_table("general", "en")["amounts"].split() if not question.absence_conditions else ()
         unread_words = (*unread_words, *(token.text for token in parsed.sentence.tokens if token.folded in amounts))
+    if made is not None and _calculates_with_named_records(made, question):
+        doing = word_table("calculation")["doing"]
+        unread_words = tuple(word for word in unread_words if word.casefold() not in doing)
     if made is None or unread_words:
         return CalculationReading(unread_words=unread_words if question.has_kind(*_CALCULATING) else ())
     is_count = made.aggregate["op"] == "count" and made.aggregate.get("of")
@@ -112,18 +128,12 @@ def _read(parsed: ParsedQuestion) -> CalculationReading:
     return CalculationReading(replace(made, conditions=conditions))
 
 
-def raise_name_confidence(condition: StatedCondition, question: SegmentedQuestion) -> StatedCondition:
-    """Return the constraint, with a higher confidence if it was likely and is probably meant as a name.
-
-    That is so if its value has several words, or its field identifies records.
-    """
-    if condition.filter["type"] not in ("eq", "in") or not _LIKELY <= condition.confidence < NAME_CONFIDENCE:
-        return condition
-    values = filter_values(condition.filter)
-    # Every Chinese character is a word here: 处理了 ("handled") does not mean the value 处理中 ("in progress").
-    is_name = all(isinstance(value, str) and not has_chinese(value) and len(words_of(value)) > 1 for value in values)
-    is_name = is_name or condition.field in question.columns.key_fields
-    return replace(condition, confidence=NAME_CONFIDENCE) if is_name else condition
+def _calculates_with_named_records(made: Calculation, question: SegmentedQuestion) -> bool:
+    """Return whether the calculation is about a number of records that the question names one by one."""
+    named = {condition.field for condition in made.conditions}
+    return (
+        made.aggregate.get("of") in question.columns.measures and bool(named) and named <= question.columns.key_fields
+    )
 
 
 def assumed_nouns(question: SegmentedQuestion) -> tuple[str, ...]:
@@ -280,8 +290,8 @@ def _calculation_of(question: SegmentedQuestion) -> Calculation | None:
         return _groups_of_size(question, size)
     comparison = read_compared_values(question)
     if question.has_kind("difference") and comparison is not None:
-        return _difference_calculation(question, comparison)
-    if comparison is not None and (made := _compare_values(question, comparison)) is not None:
+        return difference_calculation(question, comparison)
+    if comparison is not None and (made := compare_values(question, comparison)) is not None:
         return made
     ordered = question.has_kind("ordered_down", "ordered_up")
     order = None if ordered else read_order(question)
@@ -322,78 +332,6 @@ def _groups_of_size(question: SegmentedQuestion, size: Json) -> Calculation | No
         question.mark_used("more", "fewer")
         return Calculation({"op": "count", "group_by": group.expression, "order": "desc", **size}, conditions)
     # Answer "did Ann write more than 30 reports" with the number of her reports.
-    asks = question.parsed.sentence.folded(0) in _ASKING
+    asks = question.parsed.sentence.folded(0) in ASKING
     asks = asks or question.parsed.sentence.text.rstrip("？?。 ").endswith(("吗", "么"))
     return Calculation({"op": "count"}, conditions) if asks and conditions else None
-
-
-def _difference_calculation(question: SegmentedQuestion, comparison: ComparedValues) -> Calculation | None:
-    """Return the difference between two values that are compared; None if it cannot be calculated.
-
-    Raises:
-        UnclearCalculation: totals or averages may be meant, or an amount that no field is named for.
-    """
-    question.mark_used("difference", "how_big", "more", "fewer", "count", "versus", "apart", "between", "or")
-    operand = read_operand(question)
-    if operand is None and comparison.identifies_records:
-        operand = next((implied_field(question, index) for index in question.indices_of("difference")), None)
-    more: Json = {}
-    if len(comparison.values) != 2 or question.has_kind("avg", "median"):
-        return None
-    said = words_of_kind(question, "difference")
-    directed = any(more in word for word in said for more in ("more", "fewer", "longer", "higher", "larger", "多"))
-    compares = any(more in word for word in said for more in ("longer", "higher", "larger"))
-    conditions = all_conditions(question)
-    totals = operand is not None and not directed and not comparison.identifies_records
-    compares |= totals and len(conditions) > 1
-    if compares and not comparison.identifies_records and not question.has_kind("sum"):
-        raise UnclearCalculation("totals or averages")
-    if operand is None and (comparison.identifies_records or any("how much" in word.casefold() for word in said)):
-        raise UnclearCalculation("an amount that no field is named for")  # "how much taller" counts no records
-    if not directed and not totals:
-        more = {"order": "desc"}
-    op = "sum" if totals else "difference"  # show both totals instead of their difference: averages may be meant
-    between = list(comparison.values)
-    aggregate: Json = {"op": op, "of": operand, "group_by": comparison.expression, "between": between, **more}
-    return Calculation(aggregate, conditions)
-
-
-def _compare_values(question: SegmentedQuestion, comparison: ComparedValues) -> Calculation | None:
-    """Return a calculation for each of the compared values, or for the higher or lower one; None if none are compared.
-
-    Examples: "more in Old Town or in Eastfield", "Ann and Bo each", "the median in 2022 and 2023".
-    """
-    middle = read_average_op(question)
-    counts, summed = question.has_kind("count"), question.has_kind("sum")
-    implying = question.indices_of("rising", "falling") if comparison.identifies_records else []
-    chooses = question.has_kind("more", "fewer", *SUPERLATIVES) or bool(implying)
-    chooses = chooses and not question.has_kind("count", "how_much", "apart", "difference")
-    compared = question.has_kind("more", "fewer", "apart", "ratio") or bool(implying) or question.has_word("versus")
-    together = question.has_kind("together", "sum") and not compared
-    compares = compared or question.has_kind("per") or (chooses and question.has_kind(*SUPERLATIVES))
-    if together or not (compares or counts or middle) or (middle is None and question.has_kind("per") and not counts):
-        return None
-    question.mark_used(
-        "versus", "more", "fewer", "apart", "ratio", "count", "or", "sum", "together", "between", "per", *SUPERLATIVES
-    )
-    aggregate: Json = {"group_by": comparison.expression, "between": list(comparison.values)}
-    which = question.has_kind("which", "who") or comparison.identifies_records
-    if question.parsed.sentence.folded(0) in _ASKING:  # "is Ann taller than Bo" is answered by both numbers
-        which = any(token.folded in word_table("calculation")["or"] for token in question.parsed.sentence.tokens)
-    if chooses and which:
-        low = question.has_kind("fewer", "fewest", "lowest", "falling")
-        aggregate |= {"order": "asc" if low else "desc", "limit": 1, "ties": True}
-    operand = read_operand(question) or next((implied_field(question, index) for index in implying), None)
-    question.used.update(implying)
-    if middle is not None:
-        if operand is None:
-            return None
-        question.mark_used("avg", "median")
-        aggregate |= {"op": middle, "of": operand} | ({"decimals": 2} if middle == "avg" else {})
-    elif operand is not None and (comparison.identifies_records or not counts or summed):
-        aggregate |= {"op": "sum", "of": operand}
-    elif comparison.identifies_records:
-        return None  # the values are single records, so there is no number of records
-    else:
-        aggregate |= {"op": "count"}
-    return Calculation(aggregate, all_conditions(question))

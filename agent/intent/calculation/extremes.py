@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from agent.intent.calculation.groups import Group, read_group, read_ranked_group
 from agent.intent.calculation.parameters import SUPERLATIVES, RankOrder, read_list_length, read_operand
-from agent.intent.calculation.rank_conditions import mentions_rank
+from agent.intent.calculation.rank_conditions import mentions_rank, order_fields
 from agent.intent.calculation.segment import CONDITION, FIELD, NUMBER, RECORD
 from agent.intent.calculation.segmented_question import (
     Calculation,
@@ -197,9 +197,10 @@ def _find_extreme(question: SegmentedQuestion, order: RankOrder) -> Calculation 
         for index, segment in question.field_segments():
             if of in segment.fields:
                 question.used.add(index)
-        if of is not None and of not in question.columns.measures and not is_ordered(question.columns.vocabulary, of):
+        is_number = of in question.columns.measures or (of or "").startswith("number(")
+        if of is not None and not is_number and not is_ordered(question.columns.vocabulary, of):
             return _list_extreme_period(question, order, of)
-        of = of or _only_year_field(question)
+        of = of or _use_only_year_field(question)
     else:
         of = read_list_length(question) or read_operand(question)
         other = implied_field(question, order.index) if of is None or not _is_money(question, of) else None
@@ -249,15 +250,14 @@ def means_list_order(question: SegmentedQuestion) -> bool:
 
 
 def _numbering_field(question: SegmentedQuestion) -> str | None:
-    """Return the numeric field of ranks ("ranked first") or of running numbers ("the last city listed"); else None."""
+    """Return the field of ranks ("ranked first") or, as an expression, running numbers ("the last city listed")."""
     ranks = [(index, name) for index, segment in question.field_segments() for name in segment.fields
              if name in question.columns.measures and question.columns.is_rank(name)]  # fmt: skip
     if len(ranks) == 1:
         question.used.add(ranks[0][0])
         return ranks[0][1]
-    said = means_list_order(question)
-    running = [name for name in question.columns.measures if question.columns.is_serial_number(name)]
-    return running[0] if said and len(running) == 1 else None
+    running = order_fields(question.columns, ranks_only=False) if means_list_order(question) else []
+    return running[0] if len(running) == 1 else None
 
 
 def _only_year_field(question: SegmentedQuestion) -> str | None:
@@ -266,6 +266,15 @@ def _only_year_field(question: SegmentedQuestion) -> str | None:
         return None  # the first record of a list is not the earliest
     years = [name for name in question.columns.measures if question.columns.is_year(name)]
     return years[0] if len(years) == 1 else None
+
+
+def _use_only_year_field(question: SegmentedQuestion) -> str | None:
+    """Return `_only_year_field`, and mark the words for it as used: "the last [year]", "when was it [released]"."""
+    of = _only_year_field(question)
+    if of is not None:
+        question.mark_used("year")
+        question.used.update(index for index, segment in question.field_segments() if segment.fields == (of,))
+    return of
 
 
 def _asks_for_first_records(question: SegmentedQuestion, order: RankOrder, of: str) -> bool:
@@ -297,6 +306,9 @@ def list_first_records(
         "show": [*shown[: _MOST_SHOWN - 1], *([of] if of else [])], "ties": order.limit == 1 and not order.nth,
     }  # fmt: skip
     question.mark_used("count", "when", "value", "how_much")
+    if means_list_order(question):  # the first translation listed is not that of a record without one
+        lacking = [name for name in shown if not question.columns.is_in_every_document(name)]
+        question.extra_conditions += [{"type": "exists", "key": name, "value": True} for name in lacking]
     return Calculation(aggregate, all_conditions(question))
 
 

@@ -96,6 +96,13 @@ def find_list(parsed: ParsedQuestion) -> Calculation | None:
     if any(sentence.is_in_topic(segment.start) for _, segment in question.field_segments()):
         return None  # "reports on version numbers" are about them
     shown = read_shown_fields(question)
+    keys_of_records = question.columns.title_fields()
+    if (
+        question.has_kind("who")
+        and len(keys_of_records) == 1
+        and any(question.columns.is_rank(condition.field) for condition in conditions)
+    ):
+        shown = shown or keys_of_records  # "who came first" asks for the name, even if it does not look like one
     records = question.has_kind(RECORD) or any("kind" in concepts_of(condition.field) for condition in conditions)
     if question.has_kind("which", "who", "when", "where") and not shown and not records:
         return None  # no field holds what is asked for

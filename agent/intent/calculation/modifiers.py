@@ -5,6 +5,7 @@ from agent.intent.calculation.segment import Segment, segment_text
 from agent.intent.language import lexicon
 from agent.intent.values.field_words import concepts_of
 from agent.intent.values.value_linking import Mention
+from agent.intent.words import word_table
 from retrievers.text.languages import STOP_WORDS
 
 _BE_FORMS = frozenset(
@@ -35,6 +36,8 @@ def restricting_mention(sentence: Sentence, index: int) -> Mention | None:
     mention = sentence.mention_at(index)
     if mention is None or mention.first != index or not sentence.has_calculation_word or sentence.is_noun(index):
         return None
+    if sentence.folded(index) in word_table("calculation")["summing_up"]:
+        return None  # "total medals" does not mean the row "Total"
     if not any(one.kind in ("exact", "alias") for one in mention.matches):
         return None
     if is_predicate(sentence, mention.first, mention.last):

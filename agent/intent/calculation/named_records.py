@@ -1,17 +1,18 @@
 """Find the records that a question names by a text in one of their fields: "what is the time of Ann Lee"."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from agent.intent.analysis.field_linking import FieldIndex
 from agent.intent.analysis.negation import is_negated
 from agent.intent.calculation.modifiers import restricting_mention
 from agent.intent.calculation.segment import FILLER, RECORD, UNKNOWN, VALUE, Segment
+from agent.intent.calculation.segmented_question import SegmentedQuestion
 from agent.intent.conditions.filter_json import Json, filter_values
 from agent.intent.conditions.question_parser import ParsedQuestion
 from agent.intent.conditions.stated_condition import StatedCondition
-from agent.intent.language.text import words_of
+from agent.intent.language.text import has_chinese, words_of
 from agent.intent.values.value_names import boolean_texts
 from retrievers.core.types import FieldCatalogue
 
@@ -22,7 +23,9 @@ _LEAST_CHARACTERS = 4
 _MOST_VALUES = 1000
 NAME_CONFIDENCE = 0.8
 """The confidence of a constraint on a value that was found by its words."""
-_LEADING_WORDS = frozenset("in from at by on did does 在 由 从".split())
+_LIKELY = 0.5
+"""Minimum confidence of a constraint that `raise_name_confidence` may raise."""
+_LEADING_WORDS = frozenset("in from at by on did does than as after before above below 在 由 从 比".split())
 """Words after which one word of a value is enough to name it: "from [Lee]"."""
 
 _NamedValue = tuple[str, str, bool]
@@ -139,6 +142,20 @@ def _condition_of(parsed: ParsedQuestion, run: _NamingTokens, segments: Sequence
     if len(values) > 1:
         filter = {"type": "in", "key": fields[0], "value": values}
     return StatedCondition(fields[0], filter, start, end, NAME_CONFIDENCE)
+
+
+def raise_name_confidence(condition: StatedCondition, question: SegmentedQuestion) -> StatedCondition:
+    """Return the constraint, with a higher confidence if it was likely and is probably meant as a name.
+
+    That is so if its value has several words, or its field identifies records.
+    """
+    if condition.filter["type"] not in ("eq", "in") or not _LIKELY <= condition.confidence < NAME_CONFIDENCE:
+        return condition
+    values = filter_values(condition.filter)
+    # Every Chinese character is a word here: 处理了 ("handled") does not mean the value 处理中 ("in progress").
+    is_name = all(isinstance(value, str) and not has_chinese(value) and len(words_of(value)) > 1 for value in values)
+    is_name = is_name or condition.field in question.columns.key_fields
+    return replace(condition, confidence=NAME_CONFIDENCE) if is_name else condition
 
 
 def merge_alternatives(conditions: Sequence[StatedCondition]) -> list[StatedCondition]:

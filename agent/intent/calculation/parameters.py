@@ -1,11 +1,9 @@
 """The settings of a calculation (order and limit, group size, operand, decimals), each read independently."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.intent.calculation.segment import CONDITION, FIELD, NUMBER, RECORD, UNIT, UNKNOWN, Segment
 from agent.intent.calculation.segmented_question import LINKING, SegmentedQuestion, UnclearCalculation
-from agent.intent.conditions.filter_json import Json
 from agent.intent.language.numerals import parse_count
 from agent.intent.language.units import unit_of
 from agent.intent.values.field_words import concepts_of
@@ -19,18 +17,8 @@ SUPERLATIVES = {
 _BY_DATE = ("newest", "oldest")
 _BY_COUNT = ("most", "fewest")
 ORDINALS = {"second": 2, "third": 3, "fourth": 4, "fifth": 5}
-_BOUNDS: dict[str, Callable[[int], Json]] = {
-    "at_least": lambda n: {"at_least": n},
-    "more_than": lambda n: {"at_least": n + 1},
-    "at_most": lambda n: {"at_most": n},
-    "fewer_than": lambda n: {"at_most": n - 1},
-    "exactly": lambda n: {"at_least": n, "at_most": n},
-    "or_more": lambda n: {"at_least": n},
-    "or_fewer": lambda n: {"at_most": n},
-}
 _JUDGING_WORDS = frozenset(["best", "worst", "最好", "最差"])
 _VERBS = frozenset("are is was were have has had did do does got".split())
-_CLASSIFIERS = frozenset("个篇份条起件项门位名首道部次")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +58,12 @@ def read_order(question: SegmentedQuestion) -> RankOrder | None:
     directions = {SUPERLATIVES[kind] for kind in kinds}
     if not indices and top and question.neighbour(top[0], 1) in question.indices_of(NUMBER):
         indices, kinds, directions = top[:1], {"most"}, {"desc"}
-    if not indices and top and _names_one_number(question, top[0] + 1):
-        indices, kinds, directions = top[:1], {"highest"}, {"desc"}  # "the top speed"
+    if not indices and top and _names_one_number(question, question.neighbour(top[0], 1)):
+        indices, kinds, directions = top[:1], {"highest"}, {"desc"}  # "the top speed", "on top in age"
+    elif kinds == {"oldest"} and _is_place_in_number(question, indices[0]):
+        kinds, directions = {"highest"}, {"desc"}  # "ranks first in altitude"
+    elif kinds == {"newest"} and _is_place_in_number(question, indices[0]):
+        kinds, directions = {"lowest"}, {"asc"}
     if len(directions) != 1 or (kinds & set(_BY_DATE) and kinds - set(_BY_DATE)):
         return None
     kind = next((one for one in ("most", "fewest", *SUPERLATIVES) if one in kinds), "most")
@@ -83,9 +75,17 @@ def read_order(question: SegmentedQuestion) -> RankOrder | None:
     return RankOrder(kind, next(iter(directions)), indices[0], rank or limit, bool(rank))
 
 
-def _names_one_number(question: SegmentedQuestion, index: int) -> bool:
+def _is_place_in_number(question: SegmentedQuestion, index: int) -> bool:
+    """Return whether "first" or "last" (`index`) is a place by a number: "[ranks first in] altitude"."""
+    behind = question.segments[index + 1 : index + 2]
+    joined = bool(behind) and question.parsed.sentence.folded(behind[0].first) in ("in", "by")
+    ranked = index > 0 and question.segments[index - 1].kind == "rank"
+    return joined and ranked and _names_one_number(question, question.neighbour(index, 1))
+
+
+def _names_one_number(question: SegmentedQuestion, index: int | None) -> bool:
     """Return whether the segment `index` names exactly one field, a numeric one."""
-    segment = question.segments[index] if index < len(question.segments) else None
+    segment = question.segments[index] if index is not None else None
     return (
         segment is not None
         and segment.kind == FIELD
@@ -114,48 +114,6 @@ def _limit(question: SegmentedQuestion, indices: list[int]) -> int:
     return 1
 
 
-def read_group_size(question: SegmentedQuestion) -> Json | None:
-    """Return the stated bounds on the records in a group: {"at_least": 5} for "at least 5 reports"; None if none."""
-    for index in question.indices_of(*_BOUNDS):
-        made = _group_size_at(question, index)
-        if made is not None:
-            return made
-    for index in question.indices_of("exactly"):
-        question.used.add(index)  # "only" restricts nothing without a number
-    return None
-
-
-def _group_size_at(question: SegmentedQuestion, index: int) -> Json | None:
-    """Return the bounds that the segment `index` states: {"at_least": 5}; None if the bounds are not on records."""
-    segment = question.segments[index]
-    text = question.parsed.sentence.text[segment.start : segment.end].casefold()
-    if segment.kind in ("or_more", "or_fewer"):
-        number = next((n for n in (index - 1, index - 2) if n >= 0 and question.segments[n].kind == NUMBER), None)
-        record = question.neighbour(index, 1, over=(*LINKING, CONDITION)) if number == index - 1 else index - 1
-    elif segment.kind == "exactly" and ("single" in text or text.endswith(" one")):
-        number, record = None, question.neighbour(index, 1, over=(*LINKING,))
-    else:
-        number = question.neighbour(index, 1)
-        if number is None or question.segments[number].kind != NUMBER:
-            return None
-        record = question.neighbour(number, 1, over=(*LINKING,))
-        while record is not None and _is_modifier(question, record):
-            record = question.neighbour(record, 1)
-    if not (denotes_records(question, record) or _has_classifier(question, number, index)):
-        return None
-    question.used.update(one for one in (index, number) if one is not None)
-    stated = 1 if number is None else question.segments[number].number
-    return None if stated is None else _BOUNDS[segment.kind](stated)
-
-
-def _is_modifier(question: SegmentedQuestion, index: int) -> bool:
-    """Return whether a segment only describes records: a constraint or a date field, as in "40 [submitted] reports"."""
-    segment = question.segments[index]
-    return (segment.kind == CONDITION and not denotes_records(question, index)) or (
-        segment.kind == FIELD and names_only_dates(question, segment)
-    )
-
-
 def denotes_records(question: SegmentedQuestion, index: int | None) -> bool:
     """Return whether the segment `index` names the records, by a noun for them or a value of their kind ("permits")."""
     if index is None:
@@ -164,24 +122,6 @@ def denotes_records(question: SegmentedQuestion, index: int | None) -> bool:
     if segment.kind == RECORD:
         return True
     return segment.condition is not None and "kind" in concepts_of(segment.condition.field)
-
-
-def _has_classifier(question: SegmentedQuestion, number: int | None, index: int) -> bool:
-    """Return whether a Chinese classifier after a number shows that the number counts records.
-
-    The noun for the records may be before the number: 文件[超过 10 份]的作者 ("authors of over 10 files").
-
-    Args:
-        number: index of the segment that is the number; None returns False.
-        index: index of the segment that states the bound (超过).
-    """
-    if number is None or number + 1 >= len(question.segments):
-        return False
-    behind = question.segments[number + 1]
-    unit = question.parsed.sentence.text[behind.start : behind.start + 1]
-    before = question.neighbour(index, -1)
-    after = question.neighbour(number, 1)
-    return unit in _CLASSIFIERS and (denotes_records(question, before) or denotes_records(question, after))
 
 
 def find_counted_segment(question: SegmentedQuestion, index: int) -> int | None:
@@ -242,6 +182,9 @@ def read_operand(question: SegmentedQuestion) -> str | None:
         if index in question.used:
             continue
         names = [name for name in segment.fields if name in question.columns.measures]
+        if names and _describes_number(question, index):
+            question.used.add(index)
+            continue
         if len(names) == 1:
             named.setdefault(question.field_expression(names[0]), []).append(index)
         unclear |= len(names) > 1
@@ -251,6 +194,9 @@ def read_operand(question: SegmentedQuestion) -> str | None:
         for name, indices in free.items()
         if any(question.segments[index].strength > 2 for index in indices)
     } or free
+    if len(sure) > 1:  # in "a lower score in the throws category", "score" adds nothing
+        named_only = {name: at for name, at in sure.items() if any(question.segments[n].kind == FIELD for n in at)}
+        sure = named_only or sure
     if len(sure) > 1 or (unclear and not sure):
         raise UnclearCalculation("one of several numbers")
     for name, indices in sure.items():
@@ -260,6 +206,20 @@ def read_operand(question: SegmentedQuestion) -> str | None:
             _use_compound_words(question, name, index)
         return name
     return None if named else read_operand_by_unit(question)
+
+
+def _describes_number(question: SegmentedQuestion, index: int) -> bool:
+    """Return whether a numeric field's name only describes the one directly after it: "[population] density"."""
+    segment, behind = question.segments[index], question.segments[index + 1 : index + 2]
+    return (
+        segment.kind == FIELD
+        and bool(behind)
+        and behind[0].kind == FIELD
+        and behind[0].first == segment.last
+        and min(segment.strength, behind[0].strength) > 2
+        and set(behind[0].fields).isdisjoint(segment.fields)
+        and not question.columns.measures.keys().isdisjoint(behind[0].fields)
+    )
 
 
 def read_operand_by_unit(question: SegmentedQuestion) -> str | None:

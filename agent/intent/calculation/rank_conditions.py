@@ -1,7 +1,7 @@
 """Find conditions on a rank: "came in first place", "ranked second", 第三名 ("third place")."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from agent.intent.analysis.field_linking import FieldIndex
@@ -10,10 +10,14 @@ from agent.intent.calculation.named_records import merge_alternatives
 from agent.intent.conditions.question_parser import ParsedQuestion
 from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.language.lexicon import name_words
+from agent.intent.language.units import NUMBER as NUMBER_OF
 from agent.intent.words import LANGUAGES, word_table
 
 _CONFIDENCE = 0.8
-_LAST = -1
+_LAST, _BEST = -1, 0
+"""In place of a number: the last or the best place that occurs."""
+_LEAST_RANKS = 0.6
+"""Minimum share of a field's texts that must be ranks: others are "DNF" or a dash."""
 _STARTING_RANKS = frozenset(["grid", "seed"])
 """Words in names of fields whose ranks are given before the event."""
 _CRITERION_PREPOSITIONS = frozenset(["by", "in", "for", "on"])
@@ -43,7 +47,8 @@ def find_rank_conditions(
             continue
         name, value = held[0]
         filter = {"type": "eq", "key": name, "value": value}
-        if not others or not _is_unique(columns, name):
+        # The best place of all records may not be that of the records with the other conditions.
+        if not others or (number not in (_LAST, _BEST) and not _is_unique(columns, name)):
             conditions.append(StatedCondition(name, filter, match.start(), match.end(), _CONFIDENCE))
     return tuple(merge_alternatives(conditions))
 
@@ -56,8 +61,33 @@ def mentions_rank(text: str, columns: FieldIndex) -> bool:
     )
 
 
+def is_rank_verb(text: str) -> bool:
+    """Return whether a word is a verb for a place in an order: "finished"."""
+    return any(re.fullmatch(word_table("places", one)["verb"], text, re.IGNORECASE) for one in LANGUAGES)
+
+
+def order_fields(columns: FieldIndex, *, ranks_only: bool) -> list[str]:
+    """Return expressions of the fields that give the records' order: final ranks, and numbers such as 1, 2, 3.
+
+    Args:
+        ranks_only: leave out fields that only number the records.
+    """
+    found = []
+    for name, held in columns.vocabulary.catalogue.fields.items():
+        is_text = held.field.type == "string" and held.distinct <= len(held.values)
+        if not (is_text or name in columns.measures) or not _STARTING_RANKS.isdisjoint(name_words(name)):
+            continue
+        ranks = list(_text_ranks(columns, name).values()) if is_text else []
+        is_numbered = sorted(ranks) == list(range(1, held.documents + 1)) and held.documents > 2
+        is_numbered = is_numbered or (name in columns.measures and columns.is_serial_number(name))
+        is_ranked = columns.is_rank(name) and (not is_text or len(ranks) >= _LEAST_RANKS * len(held.values) > 0)
+        if is_ranked or (is_numbered and not ranks_only):
+            found.append(NUMBER_OF.format(name) if is_text else name)
+    return found
+
+
 def _mentioned_ranks(text: str) -> Iterator[tuple[re.Match[str], int]]:
-    """Yield (match, rank) for each rank that the text names; `_LAST` for "last place"."""
+    """Yield (match, rank) for each rank that the text names; `_LAST` for "last place", `_BEST` for "best place"."""
     for language in LANGUAGES:
         for match in _rank_pattern(language).finditer(text):
             yield match, _ranks_by_ordinal(language)[(match["before"] or match["behind"]).casefold()]
@@ -89,25 +119,50 @@ def _ranks_by_other_field(
 
 def _rank_value(columns: FieldIndex, name: str, number: int) -> str | int | None:
     """Return the value that stands for the rank `number` in the field `name`: 2, or a text such as "2nd"; or None."""
+    wanted = number
     held = columns.vocabulary.catalogue.fields[name]
     if held.field.item == "number":
-        if number == _LAST and held.low == 1 and isinstance(held.high, int | float):
-            number = int(held.high)
-        return number if held.field.type != "list" and _is_between(held.low, number, held.high) else None
-    if number == _LAST:
-        return None
-    found = [value for value in held.values if _rank_value_pattern(number).fullmatch(value.strip())]
-    return found[0] if len(found) == 1 else None
+        low, high = held.low, held.high
+        if held.field.type == "list" or not isinstance(low, int | float) or not isinstance(high, int | float):
+            return None
+        is_whole = low == 1 or high == columns.vocabulary.catalogue.documents
+        number = int(high) if number == _LAST and is_whole else int(low) if number == _BEST else number
+        found: list[str | int] = [number] if low <= number <= high else []
+    else:
+        ranks = _text_ranks(columns, name)
+        if number in (_LAST, _BEST) and len(ranks) < max(_LEAST_RANKS * len(held.values), 1):
+            return None
+        number = max(ranks.values()) if number == _LAST else min(ranks.values()) if number == _BEST else number
+        found = [text for text, rank in ranks.items() if rank == number]
+    # Tables often leave out the first ranks, so that the least number is not the best place.
+    is_missing = wanted == _BEST and number != 1 and not columns.is_in_every_document(name)
+    return found[0] if len(found) == 1 and not is_missing else None
 
 
-def _is_between(low: object, number: int, high: object) -> bool:
-    return isinstance(low, int | float) and isinstance(high, int | float) and low <= number <= high
+def _text_ranks(columns: FieldIndex, name: str) -> dict[str, int]:
+    """Return the ranks of a field's texts, see `_ranks_of_texts`; cached."""
+    catalogue = columns.vocabulary.catalogue
+    return catalogue.memo.get(("ranks", name), lambda: _ranks_of_texts(catalogue.fields[name].values))
+
+
+def _ranks_of_texts(texts: Iterable[str]) -> dict[str, int]:
+    """Return the rank that each text stands for, without the texts that stand for none: {"2nd": 2, "T3": 3}."""
+    named = [number for one in LANGUAGES for number in _ranks_by_ordinal(one).values() if number > 0]
+    found: dict[str, int] = {}
+    for text in texts:
+        digits = re.search(r"[0-9]{1,5}", text)
+        for number in [int(digits[0])] if digits is not None else sorted(set(named)):
+            if _rank_value_pattern(number).fullmatch(text.strip()):
+                found[text] = number
+    return found
 
 
 def _ranks_by_ordinal(language: str) -> dict[str, int]:
     """Map each ordinal of a language to its rank: "second" -> 2, "last" -> `_LAST`."""
     words = word_table("places", language)
-    return {**{word: number for number, word in enumerate(words["ordinals"].split(), 1)}, words["last"]: _LAST}
+    extremes = {"last": _LAST, "best": _BEST}
+    ordinals = {word: number for number, word in enumerate(words["ordinals"].split(), 1)}
+    return ordinals | {word: number for kind, number in extremes.items() for word in words[kind].split()}
 
 
 @cache
@@ -121,10 +176,10 @@ def _rank_pattern(language: str) -> re.Pattern[str]:
 @cache
 def _rank_value_pattern(number: int) -> re.Pattern[str]:
     """Return a pattern of the texts for a rank: for 1, "1", "1.", "1st", "First place", 第一名."""
-    texts = (
-        word_table("places", one)["values"].replace("{number}", str(number)).replace("{ordinal}", word)
-        for one in LANGUAGES
-        for word, meant in _ranks_by_ordinal(one).items()
-        if meant == number
-    )
+    texts = []
+    for one in LANGUAGES:
+        words = [word for word, meant in _ranks_by_ordinal(one).items() if meant == number]
+        ordinal = f"(?:{'|'.join(words)})" if words else "(?!)"
+        pattern = word_table("places", one)["values"]
+        texts.append(pattern.replace("{number}", str(number)).replace("{ordinal}", ordinal))
     return re.compile("|".join(f"(?:{text})" for text in texts), re.IGNORECASE)

@@ -38,6 +38,9 @@ _COUNTING = frozenset(["count", "most", "fewest", "share", "more", "fewer"])
 _SUPERLATIVE = frozenset(["highest", "lowest", "newest", "oldest"])
 _ENDS = frozenset(["highest", "lowest", "most", "fewest"])
 _DETERMINERS = frozenset("the our all these those".split())
+_OWN_NAME, _GENERAL = 5, 2
+"""Strength of a field's full name and of a word that only implies it, see `FieldMatch`."""
+_ONE = frozenset("one 1 a an".split())
 _GENERIC_NOUNS = frozenset("one ones record records entry entries item items row rows".split())
 """Nouns that may stand for records of any kind."""
 
@@ -53,19 +56,21 @@ def correct_kinds(sentence: Sentence, segments: list[Segment], columns: FieldInd
         numbered = any(one.kind == NUMBER for one in segments[max(0, index - 2) : index])
         if segment.kind in ("or_more", "or_fewer") and not numbered:
             segments[index] = replace(segment, kind="more" if segment.kind == "or_more" else "fewer")
-        if segment.kind in (UNKNOWN, RECORD) and index and _is_counted_noun(sentence, segments, index, columns):
-            segments[index] = replace(segment, kind=FILLER)
+        if index and _is_counted_total(sentence, segment, segments[index - 1], columns):
+            segments[index] = replace(segment, kind=FIELD, fields=segments[index - 1].fields, strength=_GENERAL)
+        elif index and _is_counted_noun(sentence, segments, index, columns):
+            segments[index] = replace(segment, kind=FILLER, fields=(), strength=0.0)
         elif segment.kind in _SUPERLATIVE and any(
             one.condition and one.condition.field in segment.fields for one in segments
         ):
             segments[index] = replace(segment, kind=FIELD)  # "[first]-authored by Kim"
         elif (
             segment.kind == "sum"
-            and before in _ENDS
-            and segment.strength >= 5
+            and segment.strength >= _OWN_NAME
             and segment.fields[0] in columns.measures
+            and (before in _ENDS or any(one.condition and one.condition.field in segment.fields for one in segments))
         ):
-            segments[index] = replace(segment, kind=FIELD)  # "the highest [total]"
+            segments[index] = replace(segment, kind=FIELD)  # "the highest [total]", "[total] over 680"
         elif segment.kind == FIELD and index and _is_key_as_record(sentence, segments, index, columns):
             segments[index] = replace(segment, kind=RECORD, fields=())
         elif segment.kind == "count" and _repeats_amount(
@@ -93,7 +98,10 @@ def correct_kinds(sentence: Sentence, segments: list[Segment], columns: FieldInd
                 _is_expected_record(sentence, segments, index, before, columns)
                 or _is_only_record(sentence, segments, index)
             )
-            and not columns.resembles_label(segment_text(sentence, segment))
+            and (
+                sentence.folded(segment.first) == "times"
+                or not columns.resembles_label(segment_text(sentence, segment))
+            )
         ):
             segments[index] = replace(segment, kind=RECORD, guessed=True)
         if segment.kind not in (FILLER, MARK, CONDITION):
@@ -160,10 +168,29 @@ def _names_records(sentence: Sentence, segment: Segment, columns: FieldIndex) ->
 
 
 def _is_counted_noun(sentence: Sentence, segments: Sequence[Segment], index: int, columns: FieldIndex) -> bool:
-    """Return whether a plural after the name of a numeric field says what the field counts: "gold [medals]"."""
-    return _is_plural(sentence, segments[index]) and any(
-        name in columns.measures for name in segments[index - 1].fields
-    )
+    """Return whether a plural after the name of a numeric field says what the field counts: "gold [medals]".
+
+    It may be a singular after "one": "more than one gold [medal]". It may stand for a field of totals elsewhere.
+    """
+    segment, before = segments[index], segments[index - 1]
+    if before.strength <= _GENERAL or columns.measures.keys().isdisjoint(before.fields):
+        return False
+    if segment.kind == FIELD and segment.strength <= _GENERAL and _are_totals(segment.fields, columns):
+        return not _are_totals(before.fields, columns)
+    one = sentence.folded(before.first - 1) in _ONE and sentence.tokens[segment.first].kind == "word"
+    return segment.kind in (UNKNOWN, RECORD) and (one or _is_plural(sentence, segment))
+
+
+def _is_counted_total(sentence: Sentence, segment: Segment, before: Segment, columns: FieldIndex) -> bool:
+    """Return whether a noun says what a field of totals adds up: "total [time]" for a field `total`."""
+    is_total = before.strength >= _OWN_NAME and _are_totals(before.fields, columns)
+    unknown = segment.kind in (UNKNOWN, RECORD) and sentence.tokens[segment.first].kind == "word"
+    return is_total and unknown and segment.first == before.last
+
+
+def _are_totals(names: Sequence[str], columns: FieldIndex) -> bool:
+    totals = word_table("calculation")["summing_up"]
+    return any(" ".join(columns.name_words[name]) in totals for name in names)
 
 
 def _is_expected_record(
@@ -185,7 +212,8 @@ def _is_expected_record(
         grouped = behind is not None and behind.kind in ("per", "by") and (last is None or last.kind == "listed")
         # "which [towns] have over 1,000 people"
         bounded = last is not None and last.kind == "which" and any(
-            one.condition is not None and one.condition.field in columns.measures for one in segments
+            one.kind == "versus" or (one.condition is not None and one.condition.field in columns.measures)
+            for one in segments
         )  # fmt: skip
         return before in _BEFORE_PLURAL or grouped or bounded
     counted = behind is not None and behind.kind == "count" and behind.first == segment.last

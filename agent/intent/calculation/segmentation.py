@@ -30,7 +30,7 @@ from agent.intent.language.text import chinese_words
 from agent.intent.language.units import DIGITS_ONLY, unit_of
 from agent.intent.words import word_table
 
-_OTHER_TABLES = frozenset([FILLER, "phrases", "not_records", "summing_up", "beside"])
+_OTHER_TABLES = frozenset([FILLER, "phrases", "not_records", "summing_up", "beside", "doing"])
 # The cost of each kind of segment; a question is split so that the total cost is least.
 _COST: Mapping[str, float] = {UNKNOWN: 100, VALUE: 60, FILLER: 2, RECORD: 1, CONDITION: 0, NUMBER: 3, MARK: 0, UNIT: 3}
 _WORD_COST = 1.0

@@ -314,11 +314,11 @@ class Calculation:
     assumed_nouns: tuple[str, ...] = ()
 
 
-def words_of_kind(question: SegmentedQuestion, kind: str) -> tuple[str, ...]:
-    """Return the texts of the segments of a kind, in order."""
+def words_of_kind(question: SegmentedQuestion, *kinds: str) -> tuple[str, ...]:
+    """Return the texts of the segments of these kinds, in order."""
     text = question.parsed.sentence.text
     return tuple(
-        text[question.segments[index].start : question.segments[index].end] for index in question.indices_of(kind)
+        text[question.segments[index].start : question.segments[index].end] for index in question.indices_of(*kinds)
     )
 
 
@@ -326,7 +326,7 @@ def blocking_words(question: SegmentedQuestion) -> tuple[str, ...]:
     """Return the words and phrases that prevent any calculation: "why", or a neighbour in a list ("listed after")."""
     text = question.parsed.sentence.text.casefold()
     beside = (phrase for phrase in word_table("calculation")["beside"] if phrase in text)
-    return (*words_of_kind(question, "hindering"), *beside)
+    return (*words_of_kind(question, "hindering", "same"), *beside)
 
 
 def all_conditions(question: SegmentedQuestion) -> tuple[StatedCondition, ...]:

@@ -164,7 +164,10 @@ def _are_converted(texts: Sequence[str]) -> bool:
         return False
     total = sum(one for one, _ in numbers)
     factor = sum(two for _, two in numbers) / total if total else 0.0
-    return factor not in (0.0, 1.0) and all(abs(one * factor - two) <= max(1.0, _ROUNDED * two) for one, two in numbers)
+    rounding = max(1.0, (1 + factor) / 2)
+    return factor not in (0.0, 1.0) and all(
+        abs(one * factor - two) <= max(rounding, _ROUNDED * two) for one, two in numbers
+    )
 
 
 def _first_of_two(text: str) -> str:

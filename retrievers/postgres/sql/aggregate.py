@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from retrievers.core.aggregates import Aggregate, Expression
+from retrievers.core.aggregates import Aggregate, Expression, Than
 from retrievers.core.errors import BadRequest
 from retrievers.core.filters import And, FieldCondition, Filter, Not, Or
 from retrievers.core.metadata import Scalar, is_finite, parse_date
@@ -36,6 +36,8 @@ def compile_aggregate(aggregate: Aggregate, wanted: Filter | None, view: Documen
     if aggregate.where is not None and aggregate.op != "share":
         conditions.append(compile_filter(aggregate.where, view))
     writer = _Writer(aggregate, view, conditions)
+    if aggregate.than is not None:
+        writer.compare_with_others(aggregate.than)
     if aggregate.op == "list":
         return writer.list_documents()
     if aggregate.op == "difference":
@@ -121,6 +123,14 @@ class _Writer:
         self._aggregate, self._view = aggregate, view
         self._conditions = list(conditions)
         self._tables = ["documents"]
+
+    def compare_with_others(self, than: Than) -> None:
+        """Add the conditions that keep the documents whose value compares so with that of `than.record`."""
+        value, others = self._value(than.of), compile_filter(than.record, self._view)
+        written = {"gt": f"max({value})", "lt": f"min({value})", "eq": value}[than.relation]
+        beside = f"(SELECT {written} FROM documents WHERE {others})"  # noqa: S608
+        beside = f"ANY {beside}" if than.relation == "eq" else beside
+        self._conditions += [f"{value} {_ORDER[than.relation]} {beside}", f"({others}) IS NOT TRUE"]
 
     def list_documents(self) -> str:
         """Return the statement that lists documents, sorted by `of`."""
