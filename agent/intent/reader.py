@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TypeVar
 
 from agent.intent import rules_reader, transform
-from agent.intent.caller_limits import IntentBuilder, ValueGuard, ignored_conditions
+from agent.intent.caller_limits import IntentBuilder, ignored_conditions
 from agent.intent.language.text import chinese_pairs, readable, tokenize
 from agent.intent.model import request as model_step
 from agent.intent.model import sql_generation
@@ -25,6 +25,7 @@ from agent.intent.sources import WEB
 from agent.intent.time.periods import Calendar
 from agent.intent.transform.base import TransformInput as Transformable
 from agent.intent.turn import outside_sources
+from agent.intent.value_guard import ValueGuard
 from agent.intent.values import vocabulary
 from agent.intent.values.inferred_words import document_nouns_of
 from agent.intent.values.vocabulary import Vocabulary

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from agent.answering.faithfulness_check import extract_features
-from agent.intent import caller_limits, rules_reader
-from agent.intent.caller_limits import ValueGuard
+from agent.intent import rules_reader, value_guard
 from agent.intent.language.text import MOST_CHARACTERS, readable
 from agent.intent.time.periods import Calendar
 from agent.intent.topic.question_parts import guess_parts
+from agent.intent.value_guard import ValueGuard
 from agent.intent.values import value_linking, vocabulary
 from agent.options.guard_rules import normalise_rule_text
 from agent.retrieval.fusion import FusedHit
@@ -108,7 +108,7 @@ async def test_under_a_filter_a_bounded_part_of_each_turn_is_folded_and_not_on_t
         folded.append((len(text), threading.current_thread()))
         return fold(text)
 
-    monkeypatch.setattr(caller_limits, "fold", noting)
+    monkeypatch.setattr(value_guard, "fold", noting)
     known: Any = None
     judge = ValueGuard(catalogue=known, scope=known, wanted=known, deadline=0)
     history = [Message(role=role, content="words " * 16_000) for _ in range(20) for role in ("user", "assistant")]

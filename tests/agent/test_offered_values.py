@@ -210,3 +210,20 @@ async def test_where_the_documents_cannot_be_looked_at_in_time_nothing_is_offere
         )
     (rejected,) = answer["intent"]["rejected"]
     assert (rejected["reason"], rejected["valid"]) == ('"maintainer" has no such value', [])
+
+
+async def test_documents_are_not_compared_with_one_that_only_the_filter_hides(service: Service):
+    medals = {"Avonia": ("north", 3), "Borland": ("north", 9), "Cadria": ("north", 5), "Zembla": ("south", 6)}
+    nations = [
+        Document(name, name, name, f"{name} sent a team.", metadata={"nation": name, "side": side, "medals": won})
+        for name, (side, won) in medals.items()
+    ]
+    await service.ingest(nations, "games")
+    question = "how many nations have more medals than Zembla?"
+    everywhere = await service.retrieve(question, collection="games")
+    assert everywhere.table is not None
+    assert everywhere.table.rows == ((1,),)
+    inside = await service.retrieve(
+        question, collection="games", filter={"type": "eq", "key": "side", "value": "north"}
+    )
+    assert inside.table is None
