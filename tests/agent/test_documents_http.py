@@ -387,12 +387,16 @@ async def test_free_memory_is_returned_after_a_large_body_that_is_refused_not_af
 ):
     returned: list[str] = []
     monkeypatch.setattr("retrievers.core.process_memory.release_memory", lambda: returned.append(size))
+    monkeypatch.setattr("agent.serve.http.middleware.request_checks._RELEASE_EVERY_S", 0.0)
 
     for size in ("small", "large"):
         body = json.dumps({"collection": 5, "documents": ["x" * (1000 if size == "small" else 1 << 20)]})
         answer = await client.post("/v1/documents", content=body, headers=JSON)
         assert answer.status_code == 422
 
+    async with asyncio.timeout(60):
+        while not returned:
+            await asyncio.sleep(0.01)
     assert returned == ["large"]
 
 

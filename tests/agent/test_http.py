@@ -531,7 +531,7 @@ async def test_ordinary_questions_neither_wait_behind_long_texts_nor_are_rejecte
         def ask(query: str) -> "asyncio.Task[httpx2.Response]":
             return asyncio.create_task(client.post("/v1/retrieve", json={"query": query}))
 
-        long = [ask("worker " * 800) for _ in range(full + 3)]
+        long = [ask("worker " * 300) for _ in range(full + 3)]
         await until(lambda: sum(task.done() for task in long) == 3)
         assert [task.result().status_code for task in long if task.done()] == [503] * 3
         await until(lambda: at_work == 1)

@@ -15,8 +15,8 @@ from agent.serve.http.problems import Problem, problem_response, stopping_proble
 
 _ANSWER_PATHS = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
 _WRITE_PATHS = ("/v1/documents", "/v1/files/", "/v1/collections/")
-LONG_BODY_BYTES = 4000
-"""Minimum length of the body of a long search. Questions, and most conversations, are shorter."""
+LONG_BODY_BYTES = 1000
+"""Minimum length of the body of a long search. Ordinary questions are shorter."""
 
 
 class Gate:

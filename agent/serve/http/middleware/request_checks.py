@@ -29,6 +29,7 @@ A body counts from its first byte to the end of its request. Parsing it takes se
 _SMALL_BODY_BYTES = 64 << 10
 
 _BODY_WITHIN_S, _PIECE_WITHIN_S = 60.0, 5.0
+_RELEASE_EVERY_S = 4.0
 _LOOPBACK = re.compile(r"(?:localhost|[a-z0-9-]+\.localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?", re.IGNORECASE)
 _SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _HEADERS = {
@@ -192,6 +193,7 @@ class BodyMiddleware:
         self._app = app
         self._reserved_bytes = 0
         self._freed_large = False
+        self._release: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or "caller" not in scope["state"]:
@@ -199,7 +201,13 @@ class BodyMiddleware:
             return
         with self._reservation() as reserve:
             await self._forward_with_body(scope, receive, send, reserve)
-        if self._freed_large and self._reserved_bytes < process_memory.LARGE_BYTES:
+        if self._freed_large and (self._release is None or self._release.done()):
+            self._release = asyncio.create_task(self._release_memory())
+
+    async def _release_memory(self) -> None:
+        """Release the memory of large bodies every few seconds, not after each: it stops all threads for up to 50 ms."""
+        while self._freed_large:
+            await asyncio.sleep(_RELEASE_EVERY_S)
             self._freed_large = False
             await asyncio.to_thread(process_memory.release_memory)
 
