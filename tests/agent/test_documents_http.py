@@ -386,7 +386,14 @@ async def test_free_memory_is_returned_after_a_large_body_that_is_refused_not_af
     client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ):
     returned: list[str] = []
-    monkeypatch.setattr("retrievers.core.process_memory.release_memory", lambda: returned.append(size))
+    is_returned = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def release() -> None:
+        returned.append(size)
+        loop.call_soon_threadsafe(is_returned.set)
+
+    monkeypatch.setattr("retrievers.core.process_memory.release_memory", release)
     monkeypatch.setattr("agent.serve.http.middleware.request_checks._RELEASE_EVERY_S", 0.0)
 
     for size in ("small", "large"):
@@ -395,8 +402,7 @@ async def test_free_memory_is_returned_after_a_large_body_that_is_refused_not_af
         assert answer.status_code == 422
 
     async with asyncio.timeout(60):
-        while not returned:
-            await asyncio.sleep(0.01)
+        await is_returned.wait()
     assert returned == ["large"]
 
 

@@ -205,7 +205,7 @@ class BodyMiddleware:
             self._release = asyncio.create_task(self._release_memory())
 
     async def _release_memory(self) -> None:
-        """Release the memory of large bodies every few seconds, not after each: it stops all threads for up to 50 ms."""
+        """Release the memory of large bodies every few seconds, not after each: it stops all threads for 50 ms."""
         while self._freed_large:
             await asyncio.sleep(_RELEASE_EVERY_S)
             self._freed_large = False
