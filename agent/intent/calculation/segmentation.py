@@ -206,6 +206,10 @@ def _condition_end(sentence: Sentence, index: int, condition: StatedCondition, p
     return index + 1 if tokens[index].folded in _CONNECTING else index
 
 
+_STILL = ["还", "是"]
+"""In 还是草案, where no alternative stands before, "is still a draft"; between two names "or"."""
+
+
 def _known_phrases(
     sentence: Sentence, index: int, column: FieldMatch | None, *, least: int = 0
 ) -> Iterator[tuple[float, Segment]]:
@@ -221,6 +225,8 @@ def _known_phrases(
         kind = _phrases().get(tuple(words))
         if kind is None or last + 1 <= least:
             continue
+        if words == _STILL and not any(mention.first < index for mention in sentence.mentions):
+            kind = FILLER
         same = column is not None and column.last == last + 1
         if kind == FILLER and (
             (same and column and column.strength >= 5)
