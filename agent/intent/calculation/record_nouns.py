@@ -56,57 +56,60 @@ def correct_kinds(sentence: Sentence, segments: list[Segment], columns: FieldInd
         numbered = any(one.kind == NUMBER for one in segments[max(0, index - 2) : index])
         if segment.kind in ("or_more", "or_fewer") and not numbered:
             segments[index] = replace(segment, kind="more" if segment.kind == "or_more" else "fewer")
-        if index and _is_counted_total(sentence, segment, segments[index - 1], columns):
-            segments[index] = replace(segment, kind=FIELD, fields=segments[index - 1].fields, strength=_GENERAL)
-        elif index and _is_counted_noun(sentence, segments, index, columns):
-            segments[index] = replace(segment, kind=FILLER, fields=(), strength=0.0)
-        elif segment.kind in _SUPERLATIVE and any(
-            one.condition and one.condition.field in segment.fields for one in segments
-        ):
-            segments[index] = replace(segment, kind=FIELD)  # "[first]-authored by Kim"
-        elif (
-            segment.kind == "sum"
-            and segment.strength >= _OWN_NAME
-            and segment.fields[0] in columns.measures
-            and (before in _ENDS or any(one.condition and one.condition.field in segment.fields for one in segments))
-        ):
-            segments[index] = replace(segment, kind=FIELD)  # "the highest [total]", "[total] over 680"
-        elif segment.kind == FIELD and index and _is_key_as_record(sentence, segments, index, columns):
-            segments[index] = replace(segment, kind=RECORD, fields=())
-        elif segment.kind == "count" and _repeats_amount(
-            sentence, segment, segments[index - 1] if index else None, columns
-        ):
-            segments[index] = replace(segment, kind=FILLER)
-        elif (
-            segment.kind in (FIELD, UNKNOWN) and index and _completes_field_name(sentence, segment, segments[index - 1])
-        ):
-            segments[index] = replace(segment, kind=FILLER, fields=())
-        elif (
-            segment.kind == UNKNOWN and before == "who" and (agent_fields := _agent_fields(sentence, segment, columns))
-        ):
-            segments[index] = replace(segment, kind=FIELD, fields=agent_fields)
-        elif (
-            segment.kind == FIELD
-            and before in _BEFORE_PLURAL
-            and _names_records(sentence, segment, columns)
-            and not (before == "distinct" and all(len(columns.name_stems[name]) == 1 for name in segment.fields))
-        ):
-            segments[index] = replace(segment, kind=RECORD, fields=(), guessed=True)
-        elif (
-            segment.kind == UNKNOWN
-            and (
-                _is_expected_record(sentence, segments, index, before, columns)
-                or _is_only_record(sentence, segments, index)
-            )
-            and (
-                sentence.folded(segment.first) == "times"
-                or not columns.resembles_label(segment_text(sentence, segment))
-            )
-        ):
-            segments[index] = replace(segment, kind=RECORD, guessed=True)
+        segments[index] = _corrected(sentence, segments, index, before, columns)
         if segment.kind not in (FILLER, MARK, CONDITION):
             before = segments[index].kind
     return tuple(segments)
+
+
+def _corrected(
+    sentence: Sentence, segments: Sequence[Segment], index: int, before: str, columns: FieldIndex
+) -> Segment:
+    """Return the segment `index`, corrected by its neighbours.
+
+    Args:
+        before: kind of the last segment before it that is no filler, mark or condition.
+    """
+    segment, previous = segments[index], segments[index - 1] if index else None
+    if previous is not None and _is_counted_total(sentence, segment, previous, columns):
+        return replace(segment, kind=FIELD, fields=previous.fields, strength=_GENERAL)
+    if previous is not None and _is_counted_noun(sentence, segments, index, columns):
+        return replace(segment, kind=FILLER, fields=(), strength=0.0)
+    if _names_conditioned_field(segment, segments, before, columns):
+        return replace(segment, kind=FIELD)  # "[first]-authored by Kim", "the highest [total]", "[total] over 680"
+    if segment.kind == "count" and _repeats_amount(sentence, segment, previous, columns):
+        return replace(segment, kind=FILLER)
+    if previous is not None and segment.kind == FIELD and _is_key_as_record(sentence, segments, index, columns):
+        return replace(segment, kind=RECORD, fields=())
+    if previous is not None and segment.kind in (FIELD, UNKNOWN) and _completes_field_name(sentence, segment, previous):
+        return replace(segment, kind=FILLER, fields=())
+    if segment.kind == FIELD and _is_plural_of_records(sentence, segment, before, columns):
+        return replace(segment, kind=RECORD, fields=(), guessed=True)
+    if segment.kind != UNKNOWN:
+        return segment
+    if before == "who" and (agent_fields := _agent_fields(sentence, segment, columns)):
+        return replace(segment, kind=FIELD, fields=agent_fields)
+    is_record = _is_expected_record(sentence, segments, index, before, columns) or _is_only_record(
+        sentence, segments, index
+    )
+    is_times = sentence.folded(segment.first) == "times"
+    if is_record and (is_times or not columns.resembles_label(segment_text(sentence, segment))):
+        return replace(segment, kind=RECORD, guessed=True)
+    return segment
+
+
+def _names_conditioned_field(segment: Segment, segments: Sequence[Segment], before: str, columns: FieldIndex) -> bool:
+    """Return whether a superlative or "total" names its field: a condition is on it, or a superlative stands before."""
+    is_conditioned = any(one.condition and one.condition.field in segment.fields for one in segments)
+    if segment.kind == "sum" and segment.strength >= _OWN_NAME and segment.fields[0] in columns.measures:
+        return is_conditioned or before in _ENDS
+    return segment.kind in _SUPERLATIVE and is_conditioned
+
+
+def _is_plural_of_records(sentence: Sentence, segment: Segment, before: str, columns: FieldIndex) -> bool:
+    """Return whether a field's name stands for records where these are expected: "how many [releases]"."""
+    is_distinct = before == "distinct" and all(len(columns.name_stems[name]) == 1 for name in segment.fields)
+    return before in _BEFORE_PLURAL and _names_records(sentence, segment, columns) and not is_distinct
 
 
 def _is_key_as_record(sentence: Sentence, segments: Sequence[Segment], index: int, columns: FieldIndex) -> bool:
