@@ -9,7 +9,12 @@ from typing import Protocol
 from agent.intent import calculation as calculations
 from agent.intent import coreference, followup
 from agent.intent.calculation import MAX_LIST_ROWS, Calculation, requested_fields
-from agent.intent.conditions.conflicts import are_contradictory, drop_nested_conditions, in_any_person_field
+from agent.intent.conditions.conflicts import (
+    are_contradictory,
+    doubt_if_compared,
+    drop_nested_conditions,
+    in_any_person_field,
+)
 from agent.intent.conditions.filter_json import Json, all_of, any_of, is_exclusion
 from agent.intent.conditions.question_parser import ParsedQuestion, parse_question
 from agent.intent.conditions.stated_condition import StatedCondition
@@ -221,6 +226,7 @@ def _read_single(
         complete = not rejected and not parsed.unused_mentions and calculation.is_certain
         confidence = _confidence(calculation.conditions, 0.9)
         return _aggregate_reading(question, calculation, context, confidence, rejected, complete=complete)
+    parsed = replace(parsed, conditions=tuple(doubt_if_compared(one, parsed.sentence) for one in parsed.conditions))
     exact = is_identifier_query(parsed)
     is_listing = bool(parsed.conditions) and not topic_words(parsed)
     search = parsed.remaining_text if parsed.conditions and not is_listing else question

@@ -26,15 +26,15 @@ _FETCH_S = 600.0
 MOST_ROW_BYTES = 8 << 20
 """Maximum size of a row in the text form of PostgreSQL; a batch of rows is in memory at once."""
 _SIZED_ROWS = """
-    SELECT small.*, row_bytes AS {size}
+    SELECT signalbox_small.*, signalbox_measured.signalbox_row_bytes AS {size}
     FROM (
         {statement}
-    ) AS whole
-    CROSS JOIN LATERAL (SELECT octet_length(whole::text) AS row_bytes) AS measured
-    LEFT JOIN LATERAL (SELECT whole.*) AS small ON row_bytes <= {most}
+    ) AS signalbox_whole
+    CROSS JOIN LATERAL (SELECT octet_length(signalbox_whole::text) AS signalbox_row_bytes) AS signalbox_measured
+    LEFT JOIN LATERAL (SELECT signalbox_whole.*) AS signalbox_small ON signalbox_measured.signalbox_row_bytes <= {most}
 """
 """All columns of the rows of a statement, NULL in rows that are too large, and the size of each row."""
-_SIZE = "signalbox_row_bytes"
+_SIZE = "signalbox_size"
 _POSTGRES_PORT = "5432"
 _POSTGRES = ("postgresql", "postgres")
 

@@ -139,7 +139,10 @@ class FieldIndex:
             return None
         tokens = sentence.tokens[index : index + _LONGEST_QUANTITY]
         for size in range(len(tokens), 0, -1):
-            names = self.implied_fields([sentence.text[tokens[0].start : tokens[size - 1].end].casefold()], "nouns")
+            word = sentence.text[tokens[0].start : tokens[size - 1].end].casefold()
+            if word == "people" and self.person_fields():
+                continue  # the people of the records, such as mayors, rather than those who live somewhere
+            names = self.implied_fields([word], "nouns")
             if names:
                 return FieldMatch(names, index + size, _GENERAL)
         return None

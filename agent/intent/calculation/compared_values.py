@@ -3,6 +3,7 @@
 from agent.intent.calculation.extremes import implied_field, read_average_op
 from agent.intent.calculation.groups import ComparedValues, is_free_segment
 from agent.intent.calculation.parameters import SUPERLATIVES, read_operand
+from agent.intent.calculation.segment import segment_text
 from agent.intent.calculation.segmented_question import (
     Calculation,
     SegmentedQuestion,
@@ -13,6 +14,7 @@ from agent.intent.calculation.segmented_question import (
 from agent.intent.conditions.filter_json import Json
 from agent.intent.words import word_table
 
+_THAN = frozenset(["than", "比"])
 ASKING = frozenset("did do does has have had is are was were".split())
 """First words of a question for yes or no, or for one of two: "did Ann or Bo write more"."""
 
@@ -23,6 +25,7 @@ def difference_calculation(question: SegmentedQuestion, comparison: ComparedValu
     Raises:
         UnclearCalculation: totals or averages may be meant, or an amount that no field is named for.
     """
+    _check_sides(question, comparison)
     question.mark_used("difference", "how_big", "more", "fewer", "count", "versus", "apart", "between", "or")
     operand = read_operand(question)
     if operand is None and comparison.identifies_records:
@@ -48,6 +51,20 @@ def difference_calculation(question: SegmentedQuestion, comparison: ComparedValu
     return Calculation(aggregate, conditions)
 
 
+def _check_sides(question: SegmentedQuestion, comparison: ComparedValues) -> None:
+    """Check that one of the compared values stands before "than".
+
+    Raises:
+        UnclearCalculation: all stand behind it: "more than Ann and Bo" asks for others, "than Ann did Bo" is inverted.
+    """
+    than = [one for one in question.segments if segment_text(question.parsed.sentence, one).casefold() in _THAN]
+    named = [
+        one for one in question.segments if one.condition is not None and one.condition.field == comparison.expression
+    ]
+    if len(comparison.values) < 2 or (than and named and all(one.start > than[0].start for one in named)):
+        raise UnclearCalculation("values that others are compared with")
+
+
 def compare_values(question: SegmentedQuestion, comparison: ComparedValues) -> Calculation | None:
     """Return a calculation for each of the compared values, or for the higher or lower one; None if none are compared.
 
@@ -63,6 +80,7 @@ def compare_values(question: SegmentedQuestion, comparison: ComparedValues) -> C
     compares = compared or question.has_kind("per") or (chooses and question.has_kind(*SUPERLATIVES))
     if together or not (compares or counts or middle) or (middle is None and question.has_kind("per") and not counts):
         return None
+    _check_sides(question, comparison)
     question.mark_used(
         "versus", "more", "fewer", "apart", "ratio", "count", "or", "sum", "together", "between", "per", *SUPERLATIVES
     )

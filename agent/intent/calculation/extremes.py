@@ -212,6 +212,8 @@ def _find_extreme(question: SegmentedQuestion, order: RankOrder) -> Calculation 
     if order.is_by_date and question.has_kind("when") and not question.has_kind("which"):
         return Calculation({"op": "max" if order.direction == "desc" else "min", "of": of}, all_conditions(question))
     if not asks_for_records and not order.is_by_date and order.limit == 1:
+        if question.has_kind("who"):
+            raise UnclearCalculation("who it is, and no field names the records")
         question.mark_used("count")
         return Calculation({"op": "max" if order.direction == "desc" else "min", "of": of}, all_conditions(question))
     return list_first_records(question, order, of)

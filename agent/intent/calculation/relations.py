@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from agent.intent.calculation.extremes import implied_field, read_shown_fields
 from agent.intent.calculation.named_records import raise_name_confidence
-from agent.intent.calculation.parameters import find_counted_segment, read_operand, read_order
+from agent.intent.calculation.parameters import SUPERLATIVES, find_counted_segment, read_operand, read_order
 from agent.intent.calculation.rank_conditions import is_rank_verb, order_fields
 from agent.intent.calculation.segment import RECORD, UNKNOWN, segment_text
 from agent.intent.calculation.segmented_question import Calculation, SegmentedQuestion, all_conditions
@@ -12,9 +12,12 @@ from agent.intent.conditions.filter_json import Json
 from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.words import word_table
 
+_COMPARING = ("more", "fewer", "rising", "falling", "versus", "together", "alone", "exactly", *SUPERLATIVES)
+"""Kinds of words that compare: each of them must be a part of the relation."""
 _OPPOSITE = {"gt": "lt", "lt": "gt"}
 _LEAST = 0.6
 """Minimum confidence of the constraint that names the record."""
+_SEVERAL = frozenset(["all", "list", "every", "any", "哪些", "所有"])
 _MOST_LISTED = 100
 _MOST_SHOWN = 4
 
@@ -33,16 +36,19 @@ def read_relation(question: SegmentedQuestion) -> Calculation | None:
     named = _named_record(question)
     if named is None:
         return None
+    used, used_fields = set(question.used), set(question.used_fields)
     for read in (_read_same, _read_than, _read_next_extreme, _read_neighbours):
         made = read(question, named)
-        if made is not None:
+        # "fewer laps and more points than Ann" compares twice, which one relation cannot say.
+        if made is not None and all(index in question.used for index in question.indices_of(*_COMPARING)):
             question.used.add(named.index)
             return made
+        question.used, question.used_fields = set(used), set(used_fields)
     return None
 
 
 def _named_record(question: SegmentedQuestion) -> _NamedRecord | None:
-    """Return the record that the question names by a value that only one record has; None if none or several."""
+    """Return the record that is named once, by a field whose values are all different; None if none or several are."""
     fields = question.columns.vocabulary.catalogue.fields
     named: list[tuple[int, StatedCondition]] = []
     for index, segment in enumerate(question.segments):
@@ -50,11 +56,16 @@ def _named_record(question: SegmentedQuestion) -> _NamedRecord | None:
         if one is None or one.filter["type"] != "eq" or raise_name_confidence(one, question).confidence < _LEAST:
             continue
         value = one.filter["value"]
-        if isinstance(value, str) and one.field in fields and fields[one.field].values.get(value) == 1:
+        held = fields.get(one.field)
+        if isinstance(value, str) and held is not None and value in held.values and held.distinct >= held.documents:
             named.append((index, one))
     if len(named) != 1:
         return None
     index, record = named[0]
+    said = segment_text(question.parsed.sentence, question.segments[index]).casefold()
+    values = fields[record.field].values
+    if question.parsed.sentence.text.casefold().count(said) > 1 or sum(said in one.casefold() for one in values) > 1:
+        return None
     others = tuple(one for one in all_conditions(question) if one.filter != record.filter)
     return _NamedRecord(record.filter, index, others)
 
@@ -68,31 +79,33 @@ def _related(
     question: SegmentedQuestion, named: _NamedRecord, relation: str, of: str, *, nearest: bool = False
 ) -> Calculation | None:
     """Return the count or list of the records whose value of `of` stands in a relation to that of the named record."""
+    if not _is_known_of_all(question, of):
+        return None
     than: Json = {"type": relation, "of": of, "record": named.filter}
     counting = [index for index in question.indices_of("count") if index not in question.used]
     if counting:
-        counted = _counted(question, counting[0])
-        return None if counted is None else Calculation({"op": "count", **counted, "than": than}, named.others)
+        is_counted = _counts_records(question, counting[0], named.filter["key"])
+        return Calculation({"op": "count", "than": than}, named.others) if is_counted else None
     shown = [name for name in read_shown_fields(question) if name not in (_bare(of), of)]
+    if shown and named.filter["key"] not in shown and not question.has_kind("who", RECORD):
+        return None  # "which team has more points than Ann": Ann is no team
     if not (shown or question.has_kind("who", RECORD)):
         return None  # "what happened after Ann won" asks for no record
-    shown = shown or question.columns.title_fields()
+    if question.has_kind("who") or not shown:
+        shown = [named.filter["key"]]
     order: Json = {"of": of, "order": "asc" if relation == "gt" else "desc"}
     order |= {"limit": 1, "ties": True} if nearest else {"limit": _MOST_LISTED}
     return Calculation({"op": "list", **order, "show": [*shown[: _MOST_SHOWN - 1], of], "than": than}, named.others)
 
 
-def _counted(question: SegmentedQuestion, index: int) -> Json | None:
-    """Return the "of" of the count that the counting word `index` asks for: {} for documents; None if unclear."""
+def _counts_records(question: SegmentedQuestion, index: int, key: str) -> bool:
+    """Return whether the counting word `index` counts records, by a noun or by the field `key`."""
     target = find_counted_segment(question, index)
-    segment = question.segments[target] if target is not None else None
-    if segment is None or target is None:
-        return None
-    name = None if segment.kind == RECORD else question.group_field(segment)
-    if segment.kind != RECORD and name is None:
-        return None
+    if target is None:
+        return False
+    segment = question.segments[target]
     question.used.update((index, target))
-    return {"of": name} if name is not None and question.columns.has_repeated_values(name) else {}
+    return segment.kind == RECORD or question.group_field(segment) == key
 
 
 def _read_than(question: SegmentedQuestion, named: _NamedRecord) -> Calculation | None:
@@ -156,8 +169,10 @@ def _read_next_extreme(question: SegmentedQuestion, named: _NamedRecord) -> Calc
     if before is None or order is None or order.is_by_date or order.limit > 1 or order.index < named.index:
         return None
     of = read_operand(question) or implied_field(question, order.index)
-    if of is None or question.columns.is_rank(of):
+    if of is None or question.columns.is_rank(of) or _asks_for_several(question, named):
         return None
+    if before > 0 and "next" not in question.parsed.sentence.text.casefold().split():
+        return None  # "which house after Sedan is the oldest" means the order of the table
     question.used.add(before)
     _use_adverbs(question)
     return _related(question, named, "lt" if order.direction == "desc" else "gt", of, nearest=True)
@@ -181,7 +196,7 @@ def _read_neighbours(question: SegmentedQuestion, named: _NamedRecord) -> Calcul
         if name in segment.fields
     ]
     fields = [name for _, name in numbers] or order_fields(question.columns, ranks_only=bool(ranked))
-    if len(fields) != 1 or not _orders_every_record(question, _bare(fields[0])):
+    if len(fields) != 1 or _names_other_order(question, before, fields[0]):
         return None
     # In "who won before Ann won in 2006", the year is that of the named record.
     others = tuple(one for one in named.others if not (one.field == fields[0] and question.columns.is_year(one.field)))
@@ -189,15 +204,37 @@ def _read_neighbours(question: SegmentedQuestion, named: _NamedRecord) -> Calcul
         return None
     question.used.update((before, *ranked, *(index for index, _ in numbers)))
     _use_adverbs(question)
-    nearest = not question.has_kind("count")
+    nearest = not question.has_kind("count") and not _asks_for_several(question, named)
     return _related(question, replace(named, others=()), relation, fields[0], nearest=nearest)
 
 
-def _orders_every_record(question: SegmentedQuestion, name: str) -> bool:
-    """Return whether all records have the field `name`, except those that sum up the others."""
+def _names_other_order(question: SegmentedQuestion, end: int, order: str) -> bool:
+    """Return whether a number or date field before the segment `end` gives another order: "who was [elected] after"."""
+    fields = question.columns.vocabulary.catalogue.fields
+    named = {name for _, segment in question.field_segments(end=end) for name in segment.fields} - {_bare(order), order}
+    return any(fields[name].field.item in ("number", "date") for name in named if name in fields)
+
+
+def _asks_for_several(question: SegmentedQuestion, named: _NamedRecord) -> bool:
+    """Return whether the question asks for all such records: "which clubs", "list all clubs", 哪些."""
+    before = question.segments[: named.index]
+    texts = [segment_text(question.parsed.sentence, one).casefold() for one in before]
+    nouns = [
+        text for one, text in zip(before, texts, strict=True) if one.kind == RECORD or named.filter["key"] in one.fields
+    ]
+    return not _SEVERAL.isdisjoint(texts) or any(text.endswith("s") for text in nouns)
+
+
+def _is_known_of_all(question: SegmentedQuestion, expression: str) -> bool:
+    """Return whether all records have a value of an expression, except those that sum up the others.
+
+    Without it, nobody knows how they compare: "DNF" is no place, and a ship without a crew may have a larger one.
+    """
     catalogue = question.columns.vocabulary.catalogue
+    field = catalogue.fields[_bare(expression)]
     summing_up = max((len(one["value"]) for one in question.extra_conditions), default=0)
-    return catalogue.fields[name].documents >= catalogue.documents - summing_up
+    is_number = all(any(map(str.isdigit, text)) for text in field.values) or _bare(expression) == expression
+    return is_number and field.documents >= catalogue.documents - summing_up
 
 
 def _bare(expression: str) -> str:

@@ -1,5 +1,6 @@
 """Detect misread conditions: on a word inside a longer name, on one of several fields, or two that contradict."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -12,9 +13,11 @@ from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.deciding.best_match import closest_values
 from agent.intent.deciding.candidate_scoring import score_candidates
 from agent.intent.deciding.constraints import Constraint
-from agent.intent.reading import FILTERS_FROM
+from agent.intent.reading import BOOSTS_FROM, FILTERS_FROM
+from agent.intent.words import word_table
 from retrievers.core.types import FieldValues
 
+_BESIDE_ZH = re.compile(r"\s*(?:之后|以后|之前|以前|后面|前面)")
 _CLEARER = 4.0
 """How many times likelier than the others a field of people must be to be meant alone."""
 
@@ -39,6 +42,24 @@ def drop_nested_conditions(parsed: ParsedQuestion) -> ParsedQuestion:
     return replace(
         parsed, constraints=constraints, conditions=tuple(one for one in parsed.conditions if not is_inside(one))
     )
+
+
+def doubt_if_compared(one: StatedCondition, sentence: Sentence) -> StatedCondition:
+    """Return a condition that only boosts if it names the one document that others are compared with, else unchanged.
+
+    "Taller than the Needle", "finished after Ann", 比青鸟低 and 在青鸟之后 ask for others than the one that they name.
+    """
+    held = sentence.vocabulary.catalogue.fields.get(one.field)
+    value = one.filter["value"] if one.filter["type"] == "eq" else None
+    if held is None or not isinstance(value, str) or held.values.get(value) != 1:
+        return one
+    words = word_table("neighbours")
+    before = sentence.text[: one.start].casefold().removesuffix("the ").split()
+    last = before[-2:-1] if before[-1:] == ["of"] else before[-1:]  # "ahead of Ann"
+    beside = {"than", *words["behind"], *words["ahead"]}.intersection(last)
+    if beside or sentence.text[: one.start].endswith("比") or _BESIDE_ZH.match(sentence.text, one.end):
+        return replace(one, confidence=min(one.confidence, BOOSTS_FROM))
+    return one
 
 
 def are_contradictory(conditions: Sequence[StatedCondition], fields: Mapping[str, FieldValues]) -> bool:

@@ -16,7 +16,7 @@ from agent.serve.http.problems import Problem, problem_response, stopping_proble
 _ANSWER_PATHS = ("/v1/chat/completions", "/v1/ask", "/mcp", "/mcp/")
 _WRITE_PATHS = ("/v1/documents", "/v1/files/", "/v1/collections/")
 LONG_BODY_BYTES = 1000
-"""Minimum length of the body of a long search. Ordinary questions are shorter."""
+"""Minimum length of the body of a long search. Questions are shorter; a conversation of several turns may be long."""
 
 
 class Gate:
