@@ -8,6 +8,7 @@ import pytest
 
 from agent.intent.calculation.named_records import raise_name_confidence
 from agent.intent.conditions.stated_condition import StatedCondition
+from agent.intent.reading import FILTERS_FROM
 from agent.intent.values.date_units import date_units_of
 from agent.intent.values.measures import measure_of
 from retrievers.core.types import FieldValues
@@ -134,6 +135,7 @@ def test_a_table_of_totals_is_read_by_what_it_adds_up(question: str, wanted: dic
         ("how many drivers are listed below Ann Lee?", "gt", "pos", {"op": "count"}),
         ("which driver has the same points as Ann Lee?", "eq", "points", {"op": "list"}),
         ("after Ann Lee, who has the most points?", "lt", "points", {"order": "desc", "limit": 1}),
+        ("which drivers finished after Ann Lee?", "gt", "pos", {"order": "asc", "limit": 100}),
         ("哪些driver的points比Ann Lee高？", "gt", "points", {"op": "list"}),
     ],
 )
@@ -160,10 +162,36 @@ def test_records_are_compared_with_a_named_one(question: str, relation: str, of:
         "which team has more points than Red Star?",  # Red Star is no single record
         "who finished long after Ann Lee?",
         "what happened after Ann Lee?",
+        "how many drivers have fewer points than Ann Lee and are older than Ann Lee?",
+        "how many drivers are older and have more points than Ann Lee?",
+        "which driver after Ann Lee has the fewest points?",  # the next in the table, or the next fewest
+        "which driver who finished after Ann Lee is the oldest?",
+        "how many teams have more points than Ann Lee?",  # she is no team
+        "how many drivers have more points than Ann Lee and Bo Rye?",
+        "how many more points than Ann Lee did Bo Rye get?",
     ],
 )
 def test_a_comparison_with_a_named_record_that_may_mean_something_else_is_left_unread(question: str):
     assert read(question, RACES).aggregate is None
+
+
+@pytest.mark.usefixtures("sure")
+def test_nothing_is_compared_if_a_record_lacks_the_value_or_shares_its_name():
+    lacking = tuple(replace(one, documents=5) if one.field.name == "points" else one for one in RACES)
+    shared = (text("driver", dict.fromkeys(DRIVERS[:5], 1) | {DRIVERS[5]: 2}, 7), *RACES[1:])
+    question = "how many drivers have more points than Ann Lee?"
+
+    assert read(question, lacking).aggregate is None
+    assert read(question, shared).aggregate is None
+
+
+@pytest.mark.usefixtures("sure")
+def test_a_condition_on_the_record_that_others_are_compared_with_only_boosts():
+    for question in ("drivers slower than Ann Lee", "races after Ann Lee", "比Ann Lee慢的"):
+        made = read(question, RACES)
+        assert made.aggregate is None
+        assert all(one.confidence < FILTERS_FROM for one in made.conditions)
+    assert read("races of Ann Lee", RACES).conditions[0].confidence >= FILTERS_FROM
 
 
 @pytest.mark.usefixtures("sure")

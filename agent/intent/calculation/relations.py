@@ -63,8 +63,9 @@ def _named_record(question: SegmentedQuestion) -> _NamedRecord | None:
         return None
     index, record = named[0]
     said = segment_text(question.parsed.sentence, question.segments[index]).casefold()
-    values = fields[record.field].values
-    if question.parsed.sentence.text.casefold().count(said) > 1 or sum(said in one.casefold() for one in values) > 1:
+    is_shared = sum(said in one.casefold() for one in fields[record.field].values) > 1
+    mentions = [one for one in question.parsed.sentence.mentions if one.matches_in(record.field)]
+    if is_shared or len(mentions) > 1:
         return None
     others = tuple(one for one in all_conditions(question) if one.filter != record.filter)
     return _NamedRecord(record.filter, index, others)

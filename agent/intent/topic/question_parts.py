@@ -62,7 +62,7 @@ _SUBJECT = re.compile(
 )
 _AUXILIARY = r"(?:is|are|was|were|do|does|did|has|have|had|can|could|should|will|would)"
 _INVERTED = re.compile(rf"{_AUXILIARY}\b", re.IGNORECASE)
-_WH = re.compile(rf"\b(?:who|which|what)\b(?:(?:\s+\w+){{0,3}}?\s+(?P<verb>{_AUXILIARY})\b)?", re.IGNORECASE)
+_WH = re.compile(rf"\b(?:who|which|what|how\s+many)\b(?:(?:\s+\w+){{0,3}}?\s+(?P<verb>{_AUXILIARY})\b)?", re.IGNORECASE)
 _PLURAL = frozenset("are were do have".split())
 _SINGULAR = frozenset("is was does has".split())
 _RELATIVE = re.compile(r"\w,?\s+(who|whose|which|that|where)\b", re.IGNORECASE)
