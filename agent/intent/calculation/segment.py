@@ -12,7 +12,7 @@ UNKNOWN, VALUE, FILLER, FIELD, RECORD, CONDITION, NUMBER, MARK, UNIT = (
 field's value that states no condition, MARK punctuation, UNIT a unit of measurement."""
 _IGNORABLE = frozenset(
     """
-    filler mark condition record by which who where when people listed name_of having among rank together more fewer
+    filler mark condition record by which who where when listed name_of having among rank together more fewer
     breakdown exists exactly ratio alone people
     """.split()
 )
