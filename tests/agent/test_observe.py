@@ -370,6 +370,27 @@ async def test_who_goes_away_before_the_answer_counts_as_no_failure_of_the_servi
     assert counted_by_status(text) == [("499", "1.0")]
 
 
+async def test_a_flood_of_incomplete_requests_leaves_few_lines_and_is_counted(
+    owner_url: str, service_url: str, lines: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("agent.serve.http.middleware.observability._SPARING_S", 3600.0)
+    gone: Message = {"type": "http.disconnect"}
+
+    async def receive() -> Message:
+        return gone
+
+    async def send(message: Message) -> None:
+        raise AssertionError(f"nobody is there to take {message}")
+
+    async with opened(owner_url, service_url) as (service, _):
+        app = create_app(service)
+        for _ in range(5):
+            await app(retrieving(), receive, send)
+        text = app.state.observability.metrics.render().decode()
+    assert counted_by_status(text) == [("499", "5.0")]
+    assert [one["status"] for one in lines() if one["logger"] == "signalbox.http"] == [499]
+
+
 async def test_what_the_end_of_the_server_cuts_short_is_told_when_to_come_back(owner_url: str, service_url: str):
     reading, sent = asyncio.Event(), list[Message]()
 

@@ -69,6 +69,12 @@ class Observability:
         return text + await self._evaluations.render()
 
 
+_INCOMPLETE = frozenset([408, CLIENT_CLOSED_REQUEST])
+"""Statuses of requests that the client sent too slowly or left. The metrics have all of them, the log has few."""
+_SPARING_S = 1.0
+"""Seconds without a further log line after that of such a request."""
+
+
 class ObservabilityMiddleware:
     """ASGI middleware that writes a log line, counts a metric and, with a span recorder, makes a span for each request.
 
@@ -79,6 +85,7 @@ class ObservabilityMiddleware:
     def __init__(self, app: ASGIApp, observability: Observability) -> None:
         self._app = app
         self._metrics, self._span_recorder = observability.metrics, observability.span_recorder
+        self._logs_incomplete_from = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See the ASGI specification."""
@@ -116,7 +123,16 @@ class ObservabilityMiddleware:
                 self._metrics.record_request(method, route, status, elapsed_s)
                 if span_recorder is not None and span is not None:
                     span_recorder.set_response(span, method, route, status)
-                _log_request(scope, route, status, elapsed_s)
+                if status not in _INCOMPLETE or self._may_log_incomplete():
+                    _log_request(scope, route, status, elapsed_s)
+
+    def _may_log_incomplete(self) -> bool:
+        """Return whether no incomplete request was logged just before; a flood of them would fill the log."""
+        now = time.monotonic()
+        if now < self._logs_incomplete_from:
+            return False
+        self._logs_incomplete_from = now + _SPARING_S
+        return True
 
 
 def _route(scope: Scope) -> str:
