@@ -90,7 +90,6 @@ def _read(parsed: ParsedQuestion) -> CalculationReading:
     try:
         made = read_relation(question)
         if made is None:
-            question = split_question(parsed)
             if hindering := blocking_words(question):
                 return CalculationReading(unread_words=hindering if question.has_kind(*_CALCULATING) else ())
             made = _calculation_of(question)

@@ -14,7 +14,8 @@ from agent.intent.calculation.segmented_question import (
 from agent.intent.conditions.filter_json import Json
 from agent.intent.words import word_table
 
-_THAN = frozenset(["than", "比"])
+THAN = frozenset(["than", "比"])
+"""Words before a value that others are compared with."""
 ASKING = frozenset("did do does has have had is are was were".split())
 """First words of a question for yes or no, or for one of two: "did Ann or Bo write more"."""
 
@@ -57,7 +58,7 @@ def _check_sides(question: SegmentedQuestion, comparison: ComparedValues) -> Non
     Raises:
         UnclearCalculation: all stand behind it: "more than Ann and Bo" asks for others, "than Ann did Bo" is inverted.
     """
-    than = [one for one in question.segments if segment_text(question.parsed.sentence, one).casefold() in _THAN]
+    than = [one for one in question.segments if segment_text(question.parsed.sentence, one).casefold() in THAN]
     named = [
         one for one in question.segments if one.condition is not None and one.condition.field == comparison.expression
     ]

@@ -10,6 +10,7 @@ from agent.intent.calculation.groups import people_field
 from agent.intent.calculation.parameters import SUPERLATIVES
 from agent.intent.calculation.segment import CONDITION, RECORD, Segment
 from agent.intent.calculation.segmented_question import (
+    MAX_LIST_ROWS,
     Calculation,
     SegmentedQuestion,
     all_conditions,
@@ -25,8 +26,6 @@ from agent.intent.language import lexicon
 from agent.intent.language.text import has_chinese
 from agent.intent.values.field_words import concepts_of
 
-MAX_LIST_ROWS = 100
-"""Maximum rows of a list, unless all are asked for."""
 _MOST_SHOWN = 4
 _MOST_NAMED = 10
 _NAMES = frozenset(["name", "names"])

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, replace
 
+from agent.intent.calculation.compared_values import THAN
 from agent.intent.calculation.extremes import implied_field, read_shown_fields
 from agent.intent.calculation.named_records import raise_name_confidence
 from agent.intent.calculation.parameters import SUPERLATIVES, find_counted_segment, read_operand, read_order
 from agent.intent.calculation.rank_conditions import is_rank_verb, order_fields
 from agent.intent.calculation.segment import RECORD, UNKNOWN, segment_text
-from agent.intent.calculation.segmented_question import Calculation, SegmentedQuestion, all_conditions
+from agent.intent.calculation.segmented_question import MAX_LIST_ROWS, Calculation, SegmentedQuestion, all_conditions
 from agent.intent.conditions.filter_json import Json
 from agent.intent.conditions.stated_condition import StatedCondition
 from agent.intent.words import word_table
@@ -18,7 +19,6 @@ _OPPOSITE = {"gt": "lt", "lt": "gt"}
 _LEAST = 0.6
 """Minimum confidence of the constraint that names the record."""
 _SEVERAL = frozenset(["all", "list", "every", "any", "哪些", "所有"])
-_MOST_LISTED = 100
 _MOST_SHOWN = 4
 
 
@@ -95,7 +95,7 @@ def _related(
     if question.has_kind("who") or not shown:
         shown = [named.filter["key"]]
     order: Json = {"of": of, "order": "asc" if relation == "gt" else "desc"}
-    order |= {"limit": 1, "ties": True} if nearest else {"limit": _MOST_LISTED}
+    order |= {"limit": 1, "ties": True} if nearest else {"limit": MAX_LIST_ROWS}
     return Calculation({"op": "list", **order, "show": [*shown[: _MOST_SHOWN - 1], of], "than": than}, named.others)
 
 
@@ -116,7 +116,7 @@ def _read_than(question: SegmentedQuestion, named: _NamedRecord) -> Calculation 
         return None
     than = segment_text(question.parsed.sentence, question.segments[before]).casefold()
     comparing = [one for one in _comparing_segments(question) if (one[0] > named.index) is (than == "比")]
-    if than not in ("than", "比") or len(comparing) != 1:
+    if than not in THAN or len(comparing) != 1:
         return None
     index, relation = comparing[0]
     of = read_operand(question) or implied_field(question, index)
@@ -234,7 +234,7 @@ def _is_known_of_all(question: SegmentedQuestion, expression: str) -> bool:
     catalogue = question.columns.vocabulary.catalogue
     field = catalogue.fields[_bare(expression)]
     summing_up = max((len(one["value"]) for one in question.extra_conditions), default=0)
-    is_number = all(any(map(str.isdigit, text)) for text in field.values) or _bare(expression) == expression
+    is_number = _bare(expression) == expression or all(any(map(str.isdigit, text)) for text in field.values)
     return is_number and field.documents >= catalogue.documents - summing_up
 
 

@@ -19,6 +19,9 @@ from agent.intent.words import word_table
 LINKING = (FILLER, MARK, "by", "name_of")
 """Kinds of segments that are skipped in the search for a neighbour."""
 
+MAX_LIST_ROWS = 100
+"""Maximum rows of a list, unless all are asked for."""
+
 
 class UnclearCalculation(Exception):
     """The question is ambiguous or not calculable, so it gets no calculation. The message says why."""
